@@ -1,0 +1,81 @@
+"""The six effects: all that a deterministic object may ask of the world outside.
+
+A peer machine or a broker answers every call with a list of these, and the outside (daemon or simulation) carries them out in order.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from sparklog.model import NodeId, SessionId, Ticket
+
+
+class Sliceable(Protocol):
+    """A file of which a range can be sent without reading it: it answers `pread`, and `fileno` where the system has one."""
+
+    def pread(self, position: int, length: int) -> bytes: ...
+
+
+class FileSlice(msgspec.Struct, gc=False, frozen=True):
+    """The bytes `[position, position + length)` of an open file, which the slice keeps open."""
+
+    file: Sliceable
+    position: int
+    length: int
+
+    def __len__(self) -> int:
+        return self.length
+
+    def read(self) -> bytes:
+        """The bytes themselves; shorter than `length` only if the file was cut meanwhile."""
+        return self.file.pread(self.position, self.length)
+
+
+Chunk = bytes | bytearray | memoryview | FileSlice
+"""A piece of an encoded frame, sent as it is."""
+
+
+class Reply(msgspec.Struct, gc=False, frozen=True):
+    """Send a whole frame (length prefix included) to a session; frames leave in the order given."""
+
+    session: SessionId
+    chunks: list[Chunk]
+
+
+class SendTo(msgspec.Struct, gc=False, frozen=True):
+    """Send a whole request frame to another node; its answer returns by correlation id."""
+
+    node: NodeId
+    chunks: list[Chunk]
+
+
+class Sync(msgspec.Struct, gc=False, frozen=True):
+    """Make the files durable beside the loop; the ticket returns through `finished` with None or the error."""
+
+    ticket: Ticket
+    files: Sequence[Any]
+    log_dir: str
+
+
+class Run(msgspec.Struct, gc=False, frozen=True):
+    """Run a job beside the loop: a function over immutable inputs and the disk door; its result returns through `finished`."""
+
+    job: Callable[[], object]
+    ticket: Ticket
+
+
+class Disconnect(msgspec.Struct, gc=False, frozen=True):
+    """Close a session, once what was already replied has left."""
+
+    session: SessionId
+    reason: str
+
+
+class Halt(msgspec.Struct, gc=False, frozen=True):
+    """Stop the process: going on could harm data."""
+
+    reason: str
+
+
+Effect = Reply | SendTo | Sync | Run | Disconnect | Halt

@@ -1,0 +1,52 @@
+"""Compiled functions over buffers, each with a plain-Python twin; this file alone knows that there are two.
+
+`from sparklog.kernels import codec, scan, columns` gives the modules chosen by `SPARKLOG_KERNELS`: `auto` (compiled where it was
+built, else the reference), `compiled` or `reference`; a forced one that is missing is an error. A kernel takes buffers and integers,
+imports nothing of sparklog, and returns positions or plain values, or raises ValueError with a position.
+"""
+
+import importlib
+import os
+from types import ModuleType
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from sparklog.kernels import codec_reference as codec
+    from sparklog.kernels import columns_reference as columns
+    from sparklog.kernels import scan_reference as scan
+
+__all__ = ["codec", "columns", "implementation", "load", "scan"]
+
+_NAMES = frozenset({"codec", "columns", "scan"})
+
+
+def wanted() -> str:
+    """What `SPARKLOG_KERNELS` asks for."""
+    choice = os.environ.get("SPARKLOG_KERNELS", "auto")
+    if choice not in ("auto", "compiled", "reference"):
+        raise ValueError(f"SPARKLOG_KERNELS={choice!r}: must be auto, compiled or reference")
+    return choice
+
+
+def load(name: str, choice: str) -> ModuleType:
+    """The kernel `name` in the implementation `choice` (auto, compiled or reference)."""
+    if choice != "reference":
+        try:
+            return importlib.import_module(f"sparklog.kernels.{name}_compiled")
+        except ImportError as error:
+            if choice == "compiled":
+                raise ImportError(f"SPARKLOG_KERNELS=compiled, but kernel {name!r} is not built ({error}); run `make setup`") from error
+    return importlib.import_module(f"sparklog.kernels.{name}_reference")
+
+
+def implementation() -> Literal["compiled", "reference"]:
+    """Which implementation serves in this process."""
+    return "compiled" if load("codec", wanted()).__name__.endswith("_compiled") else "reference"
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name not in _NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = load(name, wanted())
+    globals()[name] = module
+    return module

@@ -1,0 +1,68 @@
+"""The one door to files: what the broker may ask of a disk, and the errors it may meet.
+
+`os_disk` opens it onto the real file system, `simulation/disk` onto one that can crash. Paths are strings with `/`; every failure of the
+operating system arrives as `StorageError`, so no caller ever catches OSError.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+
+class StorageError(Exception):
+    """The disk's fault: which path, which call, and what the operating system said. `is_full` tells ENOSPC and EDQUOT apart."""
+
+    def __init__(self, path: str, call: str, reason: str, *, is_full: bool = False) -> None:
+        super().__init__(f"{call} {path}: {reason}")
+        self.path = path
+        self.call = call
+        self.reason = reason
+        self.is_full = is_full
+
+
+class DiskFile(Protocol):
+    """An open file that grows at its end. `size` is the length known to us, without a system call."""
+
+    path: str
+    size: int
+
+    def append(self, data: Buffer) -> int:
+        """Write `data` at the end, whole, and return the position where it begins; on failure the file is cut back to where it was."""
+
+    def pread(self, position: int, length: int) -> bytes:
+        """The bytes `[position, position + length)`, fewer at the end of the file."""
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to `size` bytes, which must not exceed what it has."""
+
+    def close(self) -> None:
+        """Forget the handle; a slice that still holds the file keeps it readable."""
+
+
+class Disk(Protocol):
+    """A file system of which nothing is durable until `sync` (content) or `write` (small files, whole) has returned."""
+
+    def open(self, path: str, *, create: bool = False) -> DiskFile:
+        """Open for appending and reading; with `create`, a missing file is made empty."""
+
+    def read(self, path: str) -> bytes | None:
+        """A small file, whole; None if there is none."""
+
+    def write(self, path: str, data: bytes) -> None:
+        """Replace a small file durably: written aside, synced, renamed, its directory synced."""
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename a file or directory and sync the parent directory."""
+
+    def remove(self, path: str) -> None:
+        """Remove a file, or a directory with all it holds; nothing happens if it is missing."""
+
+    def list(self, directory: str) -> list[str]:
+        """The names in a directory, sorted; empty if it is missing."""
+
+    def make_directory(self, path: str) -> None:
+        """Make a directory and its parents, and make their entries durable."""
+
+    def sync(self, files: Sequence[DiskFile]) -> None:
+        """Return once what was appended to these files before the call survives a power cut. Blocks: call it beside the loop."""
