@@ -1,0 +1,349 @@
+"""What every benchmark needs: measurements and their table, the processor time of a process, and brokers to measure.
+
+A benchmark is a module with `main()`:
+
+    options = harness.options(__doc__, against=True)
+    figures = harness.Figures("produce")
+    for repeat in range(options.repeats):
+        figures.add("one in flight p50", "µs", "sparklog", value, bound="<= 70")
+    figures.report(options)
+
+One row per `what`, one column per subject (`sparklog`, `kafka`, `compiled`, `prototype` …); the first subject seen is the one that the
+others are compared with. A cell is `median [min–max]`.
+"""
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import signal
+import socket
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+import psutil
+
+PROJECT = Path(__file__).resolve().parent.parent
+KAFKA_JARS = Path(os.environ.get("SPARKLOG_KAFKA_JARS", PROJECT / ".jars" / "kafka"))
+KAFKA_HEAP = "-Xms1g -Xmx1g"  # what Kafka's own start script gives a broker
+START_TIMEOUT_S = 60.0
+
+
+def options(description: str | None, *, against: bool = False, repeats: int = 3) -> argparse.Namespace:
+    """The arguments all benchmarks share: `.json`, `.repeats` and, where a real Kafka can run beside ours, `.against`."""
+    parser = argparse.ArgumentParser(description=(description or "").split("\n\n")[0])
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE as JSON")
+    parser.add_argument(
+        "--repeats", type=int, default=repeats, metavar="N", help=f"measure N times and take the median (default {repeats})"
+    )
+    if against:
+        parser.add_argument("--against", choices=["kafka"], help="run the same load against a real Kafka (needs Java; see `make jars`)")
+        parser.add_argument("--only", choices=["kafka"], help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+# -- figures ------------------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Figure:
+    """All samples of one quantity for one subject."""
+
+    what: str
+    unit: str
+    subject: str
+    bound: str = ""
+    samples: list[float] = field(default_factory=list)
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.samples)
+
+
+class Figures:
+    """The measurements of one benchmark, in the order in which they were first added."""
+
+    def __init__(self, title: str) -> None:
+        self.title = title
+        self._figures: dict[tuple[str, str], Figure] = {}
+        self._notes: list[str] = []
+
+    def add(self, what: str, unit: str, subject: str, sample: float, *, bound: str = "") -> None:
+        """One sample; `bound` is what the project promises, as text (`<= 70`), and is checked against the first subject's median."""
+        figure = self._figures.setdefault((what, subject), Figure(what, unit, subject, bound))
+        figure.samples.append(sample)
+
+    def note(self, text: str) -> None:
+        """A line under the table, printed once: durability setting, versions, what is not comparable."""
+        if text not in self._notes:
+            self._notes.append(text)
+
+    def report(self, options: argparse.Namespace) -> None:
+        """Print the table; write the JSON if `--json` asks for it."""
+        print(self.table(), flush=True)
+        if options.json is not None:
+            options.json.parent.mkdir(parents=True, exist_ok=True)
+            options.json.write_text(json.dumps(self.as_json(), indent=1, ensure_ascii=False) + "\n")
+
+    def as_json(self) -> dict[str, object]:
+        """Everything measured, with the machine it was measured on."""
+        return {
+            "benchmark": self.title,
+            "machine": machine(),
+            "notes": self._notes,
+            "figures": [
+                {"what": f.what, "unit": f.unit, "subject": f.subject, "bound": f.bound, "median": f.median, "samples": f.samples}
+                for f in self._figures.values()
+            ],
+        }
+
+    def table(self) -> str:
+        """The figures as text, one row per quantity, with the ratio of the first subject to each other."""
+        subjects = list(dict.fromkeys(subject for _, subject in self._figures))
+        whats = list(dict.fromkeys(what for what, _ in self._figures))
+        rows = [[self.title, "unit", *subjects, *(f"{subjects[0]} / {other}" for other in subjects[1:]), "bound"]]
+        for what in whats:
+            cells = [self._figures.get((what, subject)) for subject in subjects]
+            known = [figure for figure in cells if figure is not None]
+            ratios = [f"{cells[0].median / other.median:.2f}" if cells[0] and other and other.median else "" for other in cells[1:]]
+            bound = _judged(cells[0]) if cells[0] else ""
+            rows.append([what, known[0].unit, *map(_cell, cells), *ratios, bound])
+        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+        lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:], *(f"  {note}" for note in self._notes), ""])
+
+
+def _cell(figure: Figure | None) -> str:
+    if figure is None:
+        return ""
+    if len(figure.samples) == 1:
+        return _number(figure.median)
+    return f"{_number(figure.median)} [{_number(min(figure.samples))}–{_number(max(figure.samples))}]"
+
+
+def _judged(figure: Figure) -> str:
+    if not figure.bound:
+        return ""
+    comparison, limit = figure.bound.split()[:2]
+    holds = figure.median <= float(limit) if comparison == "<=" else figure.median >= float(limit)
+    return figure.bound if holds else f"{figure.bound}  MISSED"
+
+
+def _number(value: float) -> str:
+    if abs(value) >= 1000:
+        return f"{value:,.0f}".replace(",", " ")
+    return f"{value:.3g}"
+
+
+def percentile(samples: Sequence[float], percent: float) -> float:
+    """The nearest-rank percentile of `samples`."""
+    ordered = sorted(samples)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
+
+
+def machine() -> dict[str, object]:
+    """What a reader needs to compare: processor, cores, memory, system, Python."""
+    return {
+        "cpu": _cpu_model(),
+        "cores": os.cpu_count(),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+    }
+
+
+def _cpu_model() -> str:
+    try:
+        names = [line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    except OSError:
+        names = []
+    return names[0] if names else platform.processor()
+
+
+# -- brokers ------------------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Subject:
+    """A broker under measurement: its name, where it listens, and the process that pays for it."""
+
+    name: str
+    host: str
+    port: int
+    process: psutil.Process
+    data_dir: Path
+    start_s: float
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    def cpu_s(self) -> float:
+        """Processor seconds used so far, user and system, by the process and its children."""
+        times = [process.cpu_times() for process in self._family()]
+        return sum(t.user + t.system for t in times)
+
+    def resident_bytes(self) -> int:
+        """Resident memory now, of the process and its children."""
+        return sum(process.memory_info().rss for process in self._family())
+
+    def _family(self) -> list[psutil.Process]:
+        return [self.process, *self.process.children(recursive=True)]
+
+
+@contextmanager
+def sparklog(settings: Mapping[str, str] | None = None, *, name: str = "sparklog") -> Iterator[Subject]:
+    """A broker of ours in a new directory, on a port of its own; gone at the end."""
+    with ExitStack() as stack:
+        data_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sparklog-bench-", ignore_cleanup_errors=True)))
+        arguments = ["start", "--data-dir", str(data_dir / "data"), "--listen", "127.0.0.1:0"]
+        for key, value in (settings or {}).items():
+            arguments += ["--set", f"{key}={value}"]
+        started = time.perf_counter()
+        log = stack.enter_context((data_dir / "stderr").open("wb"))
+        child = subprocess.Popen([*sparklog_command(), *arguments], stdout=subprocess.PIPE, stderr=log, text=True)
+        stack.callback(_stop, child)
+        assert child.stdout is not None
+        line = child.stdout.readline()
+        if not line.startswith("ready "):
+            child.wait(timeout=10)
+            raise RuntimeError(f"sparklog start failed ({child.returncode}): {(data_dir / 'stderr').read_text()[-2000:]}")
+        words = dict(word.split("=", 1) for word in line.split()[1:])
+        host, port = words["listen"].rsplit(":", 1)
+        yield Subject(name, host, int(port), psutil.Process(int(words["pid"])), data_dir / "data", time.perf_counter() - started)
+
+
+def sparklog_command() -> list[str]:
+    """How to run the command line of the sparklog that this interpreter imports."""
+    return [sys.executable, "-c", "import sys; from sparklog_server.cli.main import main; sys.exit(main())"]
+
+
+@contextmanager
+def kafka(settings: Mapping[str, str] | None = None, *, heap: str = KAFKA_HEAP, node_id: int = 1) -> Iterator[Subject]:
+    """A real Kafka, controller and broker in one process, from the jars that `make jars` fetched; gone at the end."""
+    if not kafka_is_available():
+        raise RuntimeError(f"no Java, or no Kafka jars in {KAFKA_JARS}: run `make jars`")
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kafka-bench-", ignore_cleanup_errors=True)))
+        port, controller_port = free_port(), free_port()
+        properties = {
+            "process.roles": "broker,controller",
+            "node.id": str(node_id),
+            "controller.quorum.voters": f"{node_id}@127.0.0.1:{controller_port}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "controller.listener.names": "CONTROLLER",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "log.dirs": str(directory / "data"),
+            "offsets.topic.replication.factor": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            **(settings or {}),
+        }
+        config = directory / "server.properties"
+        config.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+        format_storage = java("kafka.tools.StorageTool", "format", "-t", "sparklogBenchAAAAAAAAA", "-c", str(config))
+        subprocess.run(format_storage, check=True, capture_output=True, timeout=START_TIMEOUT_S)
+        started = time.perf_counter()
+        log = stack.enter_context((directory / "server.log").open("wb"))
+        child = subprocess.Popen(java("kafka.Kafka", str(config), heap=heap), stdout=log, stderr=log)
+        stack.callback(_stop, child)
+        wait_for_metadata("127.0.0.1", port, child)
+        yield Subject("kafka", "127.0.0.1", port, psutil.Process(child.pid), directory / "data", time.perf_counter() - started)
+
+
+def subjects(options: argparse.Namespace, settings: Mapping[str, str] | None = None) -> Iterator[Subject]:
+    """Our broker and, with `--against kafka`, a real one after it: never both at once, so that neither pays for the other."""
+    if options.only != "kafka":
+        with sparklog(settings) as subject:
+            yield subject
+    if options.against == "kafka" or options.only == "kafka":
+        with kafka() as subject:
+            yield subject
+
+
+def kafka_is_available() -> bool:
+    """Whether a real Kafka can be started here."""
+    return shutil.which("java") is not None and any(KAFKA_JARS.glob("kafka_2.13-*.jar"))
+
+
+def java(main_class: str, *arguments: str, heap: str = "-Xmx256m") -> list[str]:
+    """The command that runs a class of Kafka's with Kafka's own choice of collector."""
+    return [
+        "java",
+        *heap.split(),
+        *"-server -XX:+UseG1GC -XX:MaxGCPauseMillis=20 -XX:InitiatingHeapOccupancyPercent=35 -Djava.awt.headless=true".split(),
+        f"-Dlog4j2.configurationFile={PROJECT / 'conf' / 'kafka-tools-log4j2.properties'}",
+        "-cp",
+        f"{KAFKA_JARS}/*",
+        main_class,
+        *arguments,
+    ]
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+METADATA_OF_NOTHING = struct.pack(">ihhih1si", 15, 3, 1, 7, 1, b"w", 0)  # Metadata v1, client id "w", no topics
+
+
+def wait_for_metadata(host: str, port: int, child: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
+    """Return when the broker answers a Metadata request that names at least one broker; raise if it exits or takes a minute."""
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        if child.poll() is not None:
+            raise RuntimeError(f"the broker exited with {child.returncode} before it answered")
+        try:
+            with socket.create_connection((host, port), timeout=2) as connection:
+                connection.sendall(METADATA_OF_NOTHING)
+                reply = connection.recv(65536)
+        except OSError:
+            reply = b""
+        if len(reply) >= 12 and struct.unpack_from(">i", reply, 8)[0] > 0:
+            return
+        time.sleep(0.01)
+    raise RuntimeError(f"no answer from {host}:{port} within {START_TIMEOUT_S:.0f} s")
+
+
+def _stop(child: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
+    child.send_signal(signal.SIGTERM)
+    try:
+        child.wait(timeout=15)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
+    if child.stdout is not None:
+        child.stdout.close()
+
+
+class Stopwatch:
+    """Wall and processor seconds of a subject between enter and exit."""
+
+    def __init__(self, subject: Subject) -> None:
+        self._subject = subject
+        self.wall_s = 0.0
+        self.cpu_s = 0.0
+
+    def __enter__(self) -> Self:
+        self._cpu_before = self._subject.cpu_s()
+        self._wall_before = time.perf_counter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.wall_s = time.perf_counter() - self._wall_before
+        self.cpu_s = self._subject.cpu_s() - self._cpu_before
