@@ -1,0 +1,158 @@
+"""A broker of one's own: a child process in a temporary directory that is gone when its parent is gone, even by `kill -9`.
+
+The child's standard input is a pipe that only this process holds open: its end tells the child that nobody is left. The parent's pid,
+watched as well, is the backstop for a pipe that another fork of the parent keeps open. Whoever goes last removes the directory.
+"""
+
+import importlib.util
+import os
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import weakref
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from sparklog.errors import SparklogError
+
+START_S_MAX: Final = 30.0
+STOP_S_MAX: Final = 10.0
+
+Setting = str | int | float | bool | Iterable[str]
+
+
+class BrokerNotStarted(SparklogError):
+    """The child ended, or said nothing, before it was ready; the message carries what it logged."""
+
+
+class EmbeddedBroker:
+    """A running broker that this process owns; `close`, the end of a `with` block or of the process ends it.
+
+    Listens on 127.0.0.1, on a port of its own. Everything it keeps lies in a temporary directory, removed at the end, unless the caller
+    chose `data_dir`: that one stays.
+    """
+
+    bootstrap_servers: str
+    data_dir: Path
+    pid: int
+
+    def __init__(self, settings: Mapping[str, Setting], *, data_dir: Path | None = None) -> None:
+        _require_server()
+        directory = Path(tempfile.mkdtemp(prefix="sparklog-"))
+        self.data_dir = directory / "data" if data_dir is None else data_dir
+        self._log_path = directory / "broker.log"
+        with self._log_path.open("wb") as log:
+            self._child = subprocess.Popen(
+                _command(directory, self.data_dir, settings),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)},
+                # Its own session: Ctrl-C in a terminal or a notebook is meant for the parent alone.
+                start_new_session=True,
+            )
+        self.pid = self._child.pid
+        # Runs once: at close, when the object is forgotten, or at the end of the interpreter.
+        self._end = weakref.finalize(self, _end, self._child, directory)
+        try:
+            self.bootstrap_servers = self._wait_until_ready()
+        except BaseException:
+            self._end()
+            raise
+
+    def log(self) -> str:
+        """What the broker has logged so far."""
+        return self._log_path.read_text(errors="replace")
+
+    def kill(self) -> None:
+        """End the child as a crash would, at once; `data_dir` stays as it is until `close`."""
+        self._child.kill()
+        self._child.wait()
+
+    def close(self) -> None:
+        """Stop the broker cleanly and remove its temporary directory; nothing happens the second time."""
+        self._end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _wait_until_ready(self) -> str:
+        """The address told by the ready line."""
+        assert self._child.stdout is not None
+        line = _first_line(self._child.stdout.fileno(), deadline_s=time.monotonic() + START_S_MAX)
+        self._child.stdout.close()
+        words = dict(word.partition("=")[::2] for word in line.split())
+        if not line.startswith("ready ") or "listen" not in words:
+            self._child.kill()
+            raise BrokerNotStarted(f"the embedded broker did not start (exit code {self._child.wait()}):\n{self.log()[-4000:].strip()}")
+        return words["listen"]
+
+
+def embedded(*, data_dir: str | os.PathLike[str] | None = None, **settings: Setting) -> EmbeddedBroker:
+    """Start a broker of one's own and return once it answers.
+
+    `settings` are broker settings by Kafka's names with `_` for `.`: `embedded(num_partitions=4, sparklog_ack_flush="never")`.
+    Raises ImportError without the `server` extra, and BrokerNotStarted with the child's last words.
+    """
+    return EmbeddedBroker(settings, data_dir=None if data_dir is None else Path(data_dir).absolute())
+
+
+def _require_server() -> None:
+    if sys.platform == "win32":
+        raise SparklogError("a broker runs on Linux and macOS only; from Windows, connect to one that runs elsewhere (WSL serves well)")
+    missing = [name for name in ("sparklog_server", "click") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ImportError(f"sparklog.embedded() needs the server ({', '.join(missing)} missing): pip install 'sparklog[server]'")
+
+
+def _command(directory: Path, data_dir: Path, settings: Mapping[str, Setting]) -> list[str]:
+    # -P: a file of the user's in the working directory must not shadow a module of ours. PYTHONPATH gives the child our own path.
+    run = "import sys; from sparklog_server.cli.main import main; sys.exit(main())"
+    command = [sys.executable, "-P", "-c", run, "start", "--listen", "127.0.0.1:0", "--data-dir", str(data_dir)]
+    command += ["--owner-pid", str(os.getpid()), "--owned-directory", str(directory)]
+    for name, value in settings.items():
+        command += ["--set", f"{name.replace('_', '.')}={_text(value)}"]
+    return command
+
+
+def _text(value: Setting) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str | int | float):
+        return str(value)
+    return ",".join(value)
+
+
+def _first_line(descriptor: int, *, deadline_s: float) -> str:
+    """The first line that arrives; less if the other end closes or the time is up."""
+    line = b""
+    while not line.endswith(b"\n"):
+        readable, _, _ = select.select([descriptor], [], [], max(0.0, deadline_s - time.monotonic()))
+        received = os.read(descriptor, 4096) if readable else b""
+        if not received:
+            break
+        line += received
+    return line.decode(errors="replace")
+
+
+def _end(child: subprocess.Popen[bytes], directory: Path) -> None:
+    """Stop the child, at first kindly, and leave nothing behind."""
+    if child.stdout is not None:
+        child.stdout.close()
+    child.terminate()
+    if child.stdin is not None:
+        child.stdin.close()
+    try:
+        child.wait(STOP_S_MAX)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
+    shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,40 @@
+"""The pytest plugin, installed with the package: a live broker for a test session, and a topic of its own for a test.
+
+    def test_orders_arrive(sparklog_broker, sparklog_topic):
+        with Producer(bootstrap_servers=sparklog_broker.bootstrap_servers) as producer:
+            producer.send(sparklog_topic, value=b"one")
+
+pytest loads this module at every start of every project that has sparklog installed: it imports nothing that pytest has not.
+"""
+
+import itertools
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from sparklog.local_broker import EmbeddedBroker
+
+_TOPIC_NUMBERS = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def sparklog_broker() -> Iterator["EmbeddedBroker"]:
+    """A broker of this test session's own: a child process with a temporary directory, gone at the end whatever happens."""
+    from sparklog.local_broker import embedded
+
+    with embedded() as broker:
+        yield broker
+
+
+@pytest.fixture
+def sparklog_topic(sparklog_broker: "EmbeddedBroker", request: pytest.FixtureRequest) -> str:
+    """The name of a topic with one partition that no other test uses, made for this test and named after it."""
+    from sparklog.client.admin import Admin
+
+    topic = f"{re.sub('[^A-Za-z0-9._-]+', '-', request.node.name)[:200].strip('-.')}-{next(_TOPIC_NUMBERS)}"
+    with Admin(bootstrap_servers=sparklog_broker.bootstrap_servers) as admin:
+        admin.create_topics({topic: 1})
+    return topic
