@@ -1,0 +1,94 @@
+"""Framing: a stream of bytes is cut into frames of a 4-byte length and that many bytes, bounded in size and in memory.
+
+The bytes are received straight into one buffer that all framers of a process share; frames that arrive whole are views of it, no
+byte is copied. Only a frame that arrives in pieces moves into a buffer of its own, and the rest of it is received there directly.
+That buffer grows as bytes arrive, so a length announced costs nothing until its bytes are sent.
+
+    shared buffer: [ frame | frame | start of a frame ]   own buffer: [ start of a frame | free ... ]
+                                     copied once  ------------------->  buffer() points here next
+"""
+
+import struct
+
+from sparklog.errors import DecodeError
+
+RECEIVE_BUFFER_BYTES = 256 << 10
+GROWTH_BYTES = 64 << 10
+"""How much beyond twice the bytes arrived an own buffer may take."""
+
+_LENGTH = struct.Struct(">i")
+_NOTHING = memoryview(b"")
+
+
+class Framer:
+    """Cuts one stream into frames.
+
+    Calls alternate: `buffer()`, the outside writes there, `received(n)`. Frames are writable and valid until the next `buffer()`
+    of any framer with the same shared buffer; whoever keeps one longer copies it. After a DecodeError the stream is lost.
+    """
+
+    __slots__ = ("_carry", "_own", "_own_size", "_shared", "_wanted", "frame_bytes_max")
+
+    def __init__(self, *, frame_bytes_max: int, shared: bytearray | None = None) -> None:
+        self.frame_bytes_max = frame_bytes_max
+        self._shared = memoryview(shared if shared is not None else bytearray(RECEIVE_BUFFER_BYTES))
+        self._carry = b""  # one to three bytes of a length, put back in front of the next bytes received
+        self._own = _NOTHING  # the frame under way, length included, of which the first `_own_size` bytes are here
+        self._own_size = 0
+        self._wanted = 0  # bytes of the frame under way in all, length included; 0 when none is
+
+    @property
+    def held_bytes(self) -> int:
+        """The memory held for the frame under way."""
+        return len(self._own)
+
+    def buffer(self) -> memoryview:
+        """Where the next bytes go; never empty."""
+        if self._wanted:
+            if self._own_size == len(self._own):
+                self._grow()
+            return self._own[self._own_size :]
+        if self._carry:
+            self._shared[: len(self._carry)] = self._carry
+            return self._shared[len(self._carry) :]
+        return self._shared
+
+    def received(self, size: int) -> list[memoryview]:
+        """The frames that became complete by `size` more bytes in `buffer()`; raises DecodeError for a length out of bounds."""
+        if self._wanted:
+            return self._continue(size)
+        shared, position, limit = self._shared, 0, len(self._carry) + size
+        frames: list[memoryview] = []
+        while limit - position >= 4:
+            (length,) = _LENGTH.unpack_from(shared, position)
+            if not 0 <= length <= self.frame_bytes_max:
+                raise DecodeError(f"a frame of {length} bytes, where {self.frame_bytes_max} are allowed")
+            end = position + 4 + length
+            if end > limit:
+                self._begin_own(shared[position:limit], 4 + length)
+                return frames
+            frames.append(shared[position + 4 : end])
+            position = end
+        self._carry = bytes(shared[position:limit]) if position < limit else b""
+        return frames
+
+    def _begin_own(self, start: memoryview, wanted: int) -> None:
+        self._carry = b""
+        self._wanted = wanted
+        self._own_size = len(start)
+        self._own = memoryview(bytearray(min(wanted, len(start) + GROWTH_BYTES)))
+        self._own[: len(start)] = start
+
+    def _grow(self) -> None:
+        """A new buffer rather than a resized one: views of the old one may still be about."""
+        larger = memoryview(bytearray(min(self._wanted, 2 * self._own_size + GROWTH_BYTES)))
+        larger[: self._own_size] = self._own
+        self._own = larger
+
+    def _continue(self, size: int) -> list[memoryview]:
+        self._own_size += size
+        if self._own_size < self._wanted:
+            return []
+        frame = self._own[4:]
+        self._own, self._own_size, self._wanted = _NOTHING, 0, 0
+        return [frame]
