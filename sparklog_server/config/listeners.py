@@ -1,0 +1,110 @@
+"""Listeners: where the broker accepts connections, what it tells others to connect to, and the rules that bind the two."""
+
+import msgspec
+
+from sparklog.errors import SettingsError
+
+from .keys import entries_of, invalid
+
+DEFAULT_PROTOCOL_MAP = "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT"
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+WILDCARD_HOSTS = ("", "0.0.0.0", "::")  # noqa: S104 - recognised in order to be refused without an advertised name
+
+
+class Listener(msgspec.Struct, frozen=True):
+    """A named endpoint. `host` carries no brackets; port 0 stands for one that the system chooses at the bind."""
+
+    name: str
+    host: str
+    port: int
+    protocol: str
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.name}://{host}:{self.port}"
+
+    @property
+    def is_wildcard(self) -> bool:
+        """Whether the host means every address of the machine."""
+        return self.host in WILDCARD_HOSTS
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach the host."""
+        return self.host in ("localhost", "::1") or _is_loopback_v4(self.host)
+
+
+def parse_protocol_map(text: str) -> dict[str, str]:
+    """Protocol by listener name, from `NAME:PROTOCOL,…`; raises SettingsError."""
+    protocols: dict[str, str] = {}
+    for entry in entries_of(text):
+        name, colon, protocol = entry.partition(":")
+        name, protocol = name.strip().upper(), protocol.strip().upper()
+        if not colon or not name or protocol not in PROTOCOLS:
+            raise invalid(
+                "listener.security.protocol.map", entry, f"each entry is NAME:PROTOCOL, the protocol one of {', '.join(PROTOCOLS)}"
+            )
+        if name in protocols:
+            raise invalid("listener.security.protocol.map", text, f"the listener {name} appears twice")
+        protocols[name] = protocol
+    return protocols
+
+
+def parse_listeners(key: str, texts: tuple[str, ...], protocols: dict[str, str]) -> tuple[Listener, ...]:
+    """The listeners of `NAME://HOST:PORT` texts; names and ports must differ (ports unless 0); raises SettingsError naming `key`."""
+    listeners: list[Listener] = []
+    for text in texts:
+        listener = _parse_listener(key, text, protocols)
+        for other in listeners:
+            if other.name == listener.name:
+                raise invalid(key, ",".join(texts), f"the listener name {listener.name} appears twice")
+            same_port = key == "listeners" and listener.port != 0 and other.port == listener.port
+            if same_port and (other.host == listener.host or other.is_wildcard or listener.is_wildcard):
+                raise invalid(key, ",".join(texts), f"{other} and {listener} use the same port")
+        listeners.append(listener)
+    return tuple(listeners)
+
+
+def check_reachable(listeners: tuple[Listener, ...], advertised: tuple[Listener, ...], *, is_insecure_allowed: bool) -> None:
+    """Refuse what no client could use or what would open the log to strangers; raises SettingsError with the remedy."""
+    names = {listener.name for listener in listeners}
+    for listener in advertised:
+        if listener.name not in names:
+            raise invalid("advertised.listeners", str(listener), f"there is no listener named {listener.name} in `listeners`")
+        if listener.is_wildcard:
+            raise SettingsError(
+                f"{listener.name} is advertised as {listener.host or 'an empty host'}, which no client can connect to: "
+                f"set advertised.listeners={listener.name}://<a name clients can resolve>:{listener.port}"
+            )
+    for listener in listeners:
+        if listener.protocol != "PLAINTEXT":
+            raise invalid(
+                "listeners",
+                str(listener),
+                f"{listener.name} uses {listener.protocol}, which this release cannot serve yet; only PLAINTEXT is available",
+            )
+        if not listener.is_loopback and not is_insecure_allowed:
+            raise SettingsError(
+                f"{listener} would accept anyone who can reach this machine, without encryption or a password: "
+                "listen on 127.0.0.1, or start with --insecure if the network itself is trusted"
+            )
+
+
+def _parse_listener(key: str, text: str, protocols: dict[str, str]) -> Listener:
+    name, separator, address = text.partition("://")
+    host, colon, port_text = address.rpartition(":")
+    if not separator or not colon or not port_text.isascii() or not port_text.isdigit() or int(port_text) > 65535:
+        raise invalid(key, text, "a listener is written NAME://HOST:PORT, the port from 0 to 65535")
+    name = name.strip().upper()
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise invalid(key, text, "an IPv6 address is written in brackets, as in PLAINTEXT://[::1]:9092")
+    if name not in protocols:
+        raise invalid(key, text, f"the listener name {name} is neither a protocol nor in listener.security.protocol.map")
+    return Listener(name, host, int(port_text), protocols[name])
+
+
+def _is_loopback_v4(host: str) -> bool:
+    parts = host.split(".")
+    return len(parts) == 4 and parts[0] == "127" and all(part.isdigit() for part in parts)

@@ -1,0 +1,445 @@
+"""The settings of a broker: each field is the definition of a key.
+
+A field's annotation holds Kafka's key, its kind and bounds and what it does; its value holds the default. Parser, DescribeConfigs, the
+sample file and `--set` derive from here. Keys that supply defaults of topics are defined in `topic_settings`; Kafka's keys that have no effect yet
+are listed in `without_effect`.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Annotated, Any, cast
+
+import msgspec
+
+from sparklog.errors import SettingsError
+
+from .keys import INT_MAX, Key, Kind, Update, Value, fields_of, invalid
+from .listeners import DEFAULT_PROTOCOL_MAP, Listener, check_reachable, parse_listeners, parse_protocol_map
+from .topic_settings import TopicSettings, nearest, topic_keys_of_broker
+
+__all__ = ["BrokerSettings", "Listener", "TopicSettings", "broker_keys"]
+
+_MIB = 1 << 20
+
+
+def _int(name: str, doc: str, at_least: int | None = None, at_most: int | None = None, update: Update = Update.READ_ONLY) -> Key:
+    return Key(name, Kind.INT, doc, at_least, at_most, update=update)
+
+
+def _long(name: str, doc: str, at_least: int | None = None, update: Update = Update.READ_ONLY) -> Key:
+    return Key(name, Kind.LONG, doc, at_least, update=update)
+
+
+def _short(name: str, doc: str, at_least: int) -> Key:
+    return Key(name, Kind.SHORT, doc, at_least)
+
+
+def _text(name: str, doc: str) -> Key:
+    return Key(name, Kind.STRING, doc)
+
+
+def _list(name: str, doc: str, choices: tuple[str, ...] = (), update: Update = Update.READ_ONLY) -> Key:
+    return Key(name, Kind.LIST, doc, choices=choices, update=update)
+
+
+def _boolean(name: str, doc: str, update: Update = Update.READ_ONLY) -> Key:
+    return Key(name, Kind.BOOLEAN, doc, update=update)
+
+
+_CLUSTER = Update.CLUSTER_WIDE
+
+
+class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """All that one broker is told. Durations in ms unless the name says otherwise, sizes in bytes.
+
+    Build it by `BrokerSettings.of`, which checks what binds several keys; the texts given there stay in `given`.
+    """
+
+    # Who it is
+    node_id: Annotated[int, _int("node.id", "The number of this node, its own in the cluster.", 0)] = 1
+    process_roles: Annotated[
+        tuple[str, ...],
+        _list("process.roles", "What this process serves: `broker`, `controller`, or both.", ("broker", "controller")),
+    ] = ("broker", "controller")
+    broker_rack: Annotated[str | None, _text("broker.rack", "Where this broker stands; replicas are spread over different racks.")] = None
+
+    # Where it keeps things
+    log_dir: Annotated[tuple[str, ...], _list("log.dir", "The data directory when `log.dirs` is not set.")] = ("./sparklog-data",)
+    log_dirs_given: Annotated[
+        tuple[str, ...] | None,
+        _list("log.dirs", "The data directories, comma separated; best one for each disk. When not set, `log.dir` is used."),
+    ] = None
+    metadata_log_dir_given: Annotated[
+        str | None, _text("metadata.log.dir", "The directory of the cluster's metadata log; the first data directory when not set.")
+    ] = None
+
+    # Where it listens
+    listeners_given: Annotated[
+        tuple[str, ...],
+        _list(
+            "listeners",
+            "Where to accept connections, as NAME://HOST:PORT, comma separated. Port 0 lets the system choose.",
+            update=Update.PER_BROKER,
+        ),
+    ] = ("PLAINTEXT://127.0.0.1:9092",)
+    advertised_listeners_given: Annotated[
+        tuple[str, ...] | None,
+        _list("advertised.listeners", "What clients are told to connect to, by listener name; the same as `listeners` when not set."),
+    ] = None
+    listener_security_protocol_map: Annotated[
+        str,
+        Key(
+            "listener.security.protocol.map",
+            Kind.STRING,
+            "The protocol each listener name speaks, as NAME:PROTOCOL, comma separated. Only PLAINTEXT can be served yet.",
+            update=Update.PER_BROKER,
+        ),
+    ] = DEFAULT_PROTOCOL_MAP
+    inter_broker_listener_name_given: Annotated[
+        str | None,
+        _text(
+            "inter.broker.listener.name", "The listener other brokers connect to; when not set, PLAINTEXT if there is one, else the first."
+        ),
+    ] = None
+    controller_listener_names: Annotated[
+        tuple[str, ...],
+        _list(
+            "controller.listener.names", "The listeners that serve the controller quorum, not clients. None are needed in a cluster of one."
+        ),
+    ] = ()
+
+    # Sockets and requests
+    socket_send_buffer_bytes: Annotated[
+        int, _int("socket.send.buffer.bytes", "The socket send buffer (SO_SNDBUF); -1 leaves it to the system.", -1)
+    ] = 102_400
+    socket_receive_buffer_bytes: Annotated[
+        int, _int("socket.receive.buffer.bytes", "The socket receive buffer (SO_RCVBUF); -1 leaves it to the system.", -1)
+    ] = 102_400
+    socket_listen_backlog_size: Annotated[int, _int("socket.listen.backlog.size", "How many connections may wait to be accepted.", 1)] = 50
+    socket_request_max_bytes: Annotated[
+        int, _int("socket.request.max.bytes", "The largest request frame, which only a Produce may reach; a larger one disconnects.", 1)
+    ] = 104_857_600
+    sparklog_frame_other_max_bytes: Annotated[
+        int, _int("sparklog.frame.other.max.bytes", "The largest frame of a request other than Produce.", 1024)
+    ] = 8 * _MIB
+    sparklog_frame_unauthenticated_max_bytes: Annotated[
+        int, _int("sparklog.frame.unauthenticated.max.bytes", "The largest frame of a session that has not authenticated yet.", 1024)
+    ] = 64 << 10
+    queued_max_request_bytes: Annotated[
+        int,
+        _long(
+            "queued.max.request.bytes",
+            "The bytes of requests not yet complete or not yet answered, over all sessions, beyond which reading pauses; "
+            "-1 is without limit, which is Kafka's default.",
+            -1,
+        ),
+    ] = 512 * _MIB
+    sparklog_session_in_flight_max: Annotated[
+        int, _int("sparklog.session.in.flight.max", "The unanswered requests of one session beyond which it is no longer read.", 1)
+    ] = 64
+    sparklog_session_unsent_max_bytes: Annotated[
+        int,
+        _int("sparklog.session.unsent.max.bytes", "The bytes of replies waiting in one session beyond which it is no longer read.", 65_536),
+    ] = 64 * _MIB
+    max_connections: Annotated[
+        int, _int("max.connections", "The connections this broker holds at once; Kafka's own default is without limit.", 0, update=_CLUSTER)
+    ] = 10_000
+    max_connections_per_ip: Annotated[
+        int, _int("max.connections.per.ip", "The connections one address may hold at once.", 0, update=_CLUSTER)
+    ] = INT_MAX
+    connections_max_idle_ms: Annotated[
+        int, _long("connections.max.idle.ms", "How long a connection may stay silent before it is closed; negative is for ever.")
+    ] = 600_000
+    fetch_max_bytes: Annotated[int, _int("fetch.max.bytes", "The most a Fetch reply carries, whatever was asked for.", 1024)] = 57_671_680
+    max_incremental_fetch_session_cache_slots: Annotated[
+        int, _int("max.incremental.fetch.session.cache.slots", "How many incremental fetch sessions are remembered.", 0)
+    ] = 1000
+    max_request_partition_size_limit: Annotated[
+        int, _int("max.request.partition.size.limit", "The most partitions one DescribeTopicPartitions reply lists.", 1)
+    ] = 2000
+
+    # Limits of our own (each is enforced by an error code, a muted session or a disconnect)
+    sparklog_partition_parked_max: Annotated[
+        int, _int("sparklog.partition.parked.max", "The requests that may wait on one partition.", 1)
+    ] = 10_000
+    sparklog_log_dir_unsynced_max_bytes: Annotated[
+        int, _long("sparklog.log.dir.unsynced.max.bytes", "The bytes appended but not yet synced in one data directory.", 1 * _MIB)
+    ] = 256 * _MIB
+    sparklog_partitions_max: Annotated[
+        int, _int("sparklog.partitions.max", "The partitions the cluster may have; creating more is refused.", 1)
+    ] = 20_000
+    sparklog_open_files_max: Annotated[
+        int, _int("sparklog.open.files.max", "The segment files kept open; the least recently used are closed beyond it.", 16)
+    ] = 4096
+    sparklog_decompress_ratio_max: Annotated[
+        int, _int("sparklog.decompress.ratio.max", "How many times larger a batch may become when decompressed.", 1)
+    ] = 2000
+    sparklog_decompress_max_bytes: Annotated[
+        int, _int("sparklog.decompress.max.bytes", "How many bytes one batch may become when decompressed.", 65_536)
+    ] = 256 * _MIB
+    sparklog_validate_compressed: Annotated[
+        bool,
+        _boolean(
+            "sparklog.validate.compressed",
+            "Walk the records of compressed batches as Kafka does; false trusts the batch header, except on compacted topics.",
+        ),
+    ] = True
+
+    # Topics
+    auto_create_topics_enable: Annotated[bool, _boolean("auto.create.topics.enable", "Create a topic when a client first names it.")] = True
+    delete_topic_enable: Annotated[bool, _boolean("delete.topic.enable", "Allow topics to be deleted.")] = True
+    num_partitions: Annotated[int, _int("num.partitions", "The partitions of a topic created without a number.", 1)] = 1
+    default_replication_factor: Annotated[int, _int("default.replication.factor", "The replicas of a topic created without a number.")] = 1
+    topics: TopicSettings = TopicSettings()
+
+    # The log
+    log_retention_check_interval_ms: Annotated[
+        int, _long("log.retention.check.interval.ms", "How often segments are looked at for retention.", 1)
+    ] = 300_000
+    log_flush_offset_checkpoint_interval_ms: Annotated[
+        int, _int("log.flush.offset.checkpoint.interval.ms", "How often the recovery points are written down.", 0)
+    ] = 60_000
+    log_flush_start_offset_checkpoint_interval_ms: Annotated[
+        int, _int("log.flush.start.offset.checkpoint.interval.ms", "How often the log start offsets are written down.", 0)
+    ] = 60_000
+    replica_high_watermark_checkpoint_interval_ms: Annotated[
+        int, _long("replica.high.watermark.checkpoint.interval.ms", "How often the high watermarks are written down.", 1)
+    ] = 5_000
+    replica_lag_time_max_ms: Annotated[
+        int, _long("replica.lag.time.max.ms", "How long a follower may fail to reach the leader's log end before it leaves the ISR.", 1)
+    ] = 30_000
+    producer_id_expiration_ms: Annotated[
+        int,
+        _int("producer.id.expiration.ms", "How long the state of a silent idempotent producer is kept.", 1, update=_CLUSTER),
+    ] = 86_400_000
+
+    # Groups and transactions: their internal topics
+    offsets_topic_num_partitions: Annotated[
+        int, _int("offsets.topic.num.partitions", "The partitions of `__consumer_offsets`; do not change it later.", 1)
+    ] = 50
+    offsets_topic_replication_factor: Annotated[
+        int, _short("offsets.topic.replication.factor", "The replicas of `__consumer_offsets`; Kafka's own default is 3.", 1)
+    ] = 1
+    offsets_topic_segment_bytes: Annotated[int, _int("offsets.topic.segment.bytes", "The segment size of `__consumer_offsets`.", 1)] = (
+        104_857_600
+    )
+    offset_metadata_max_bytes: Annotated[
+        int, _int("offset.metadata.max.bytes", "The most metadata a client may store with a committed offset.")
+    ] = 4096
+    transaction_state_log_num_partitions: Annotated[
+        int, _int("transaction.state.log.num.partitions", "The partitions of `__transaction_state`; do not change it later.", 1)
+    ] = 50
+    transaction_state_log_replication_factor: Annotated[
+        int, _short("transaction.state.log.replication.factor", "The replicas of `__transaction_state`; Kafka's own default is 3.", 1)
+    ] = 1
+    transaction_state_log_min_isr: Annotated[
+        int, _int("transaction.state.log.min.isr", "The in-sync replicas `__transaction_state` needs; Kafka's own default is 2.", 1)
+    ] = 1
+    transaction_state_log_segment_bytes: Annotated[
+        int, _int("transaction.state.log.segment.bytes", "The segment size of `__transaction_state`.", 1)
+    ] = 104_857_600
+
+    # The cluster
+    broker_heartbeat_interval_ms: Annotated[
+        int, _int("broker.heartbeat.interval.ms", "How often a broker tells the controller that it lives.", 1)
+    ] = 2_000
+    broker_session_timeout_ms: Annotated[
+        int, _int("broker.session.timeout.ms", "How long a broker may be silent before it is fenced.", 1)
+    ] = 9_000
+    initial_broker_registration_timeout_ms: Annotated[
+        int, _int("initial.broker.registration.timeout.ms", "How long a starting broker tries to register before it gives up.", 1)
+    ] = 60_000
+    metadata_log_segment_bytes: Annotated[int, _int("metadata.log.segment.bytes", "The segment size of the metadata log.", 8 * _MIB)] = (
+        1_073_741_824
+    )
+    metadata_log_segment_ms: Annotated[
+        int, _long("metadata.log.segment.ms", "The age at which a segment of the metadata log is closed.")
+    ] = 604_800_000
+    metadata_max_retention_bytes: Annotated[
+        int, _long("metadata.max.retention.bytes", "The size of metadata log and snapshots beyond which the oldest are dropped.")
+    ] = 104_857_600
+    metadata_max_idle_interval_ms: Annotated[
+        int,
+        _int(
+            "metadata.max.idle.interval.ms", "How often an idle metadata log gets a NoOp record; 0 is never, and so is a cluster of one.", 0
+        ),
+    ] = 500
+    controller_quorum_voters: Annotated[
+        tuple[str, ...],
+        _list("controller.quorum.voters", "The voters of the metadata quorum, as id@host:port; only this node itself can be one yet."),
+    ] = ()
+    controller_quorum_bootstrap_servers: Annotated[
+        tuple[str, ...],
+        _list("controller.quorum.bootstrap.servers", "Where to find the metadata quorum; not needed in a cluster of one."),
+    ] = ()
+
+    # Derived from the above by `of`
+    listeners: tuple[Listener, ...] = (Listener("PLAINTEXT", "127.0.0.1", 9092, "PLAINTEXT"),)
+    advertised_listeners: tuple[Listener, ...] = (Listener("PLAINTEXT", "127.0.0.1", 9092, "PLAINTEXT"),)
+    inter_broker_listener_name: str = "PLAINTEXT"
+    given: Mapping[str, str] = msgspec.field(default_factory=dict)
+
+    @staticmethod
+    def of(given: Mapping[str, str], *, is_insecure_allowed: bool = False) -> "BrokerSettings":
+        """The settings of these texts by Kafka's keys, checked together; raises SettingsError. Keys without effect are only checked."""
+        changes: dict[str, Any] = {"given": dict(given)}
+        for name, text in given.items():
+            if name in broker_keys():
+                field, key = broker_keys()[name]
+                changes[field] = key.parse(text)
+            else:
+                key_of(name).parse(text)
+        if topic_changes := cast(dict[str, Any], _topic_defaults(given)):
+            changes["topics"] = TopicSettings.of(msgspec.structs.replace(TopicSettings(), **topic_changes), {})
+        return _connected(BrokerSettings(**changes), is_insecure_allowed=is_insecure_allowed)
+
+    @property
+    def log_dirs(self) -> tuple[str, ...]:
+        """The data directories."""
+        return self.log_dir if self.log_dirs_given is None else self.log_dirs_given
+
+    @property
+    def metadata_log_dir(self) -> str:
+        """The directory that holds the metadata log."""
+        return self.metadata_log_dir_given or self.log_dirs[0]
+
+    @property
+    def sparklog_ack_flush(self) -> str:
+        """The default of topics for `sparklog.ack.flush`."""
+        return self.topics.sparklog_ack_flush
+
+    @property
+    def message_max_bytes(self) -> int:
+        """The default of topics for the largest batch."""
+        return self.topics.max_message_bytes
+
+    @property
+    def client_listeners(self) -> tuple[Listener, ...]:
+        """The listeners that serve clients: all but the controller's."""
+        return tuple(listener for listener in self.listeners if listener.name not in self.controller_listener_names)
+
+    def topic_defaults(self) -> TopicSettings:
+        """What holds for a topic that was told nothing."""
+        return self.topics
+
+    def advertised(self, listener_name: str) -> Listener:
+        """What clients of that listener are told to connect to."""
+        return next(listener for listener in self.advertised_listeners if listener.name == listener_name)
+
+    def with_bound_ports(self, ports: Mapping[str, int]) -> "BrokerSettings":
+        """The same settings with the ports the system chose, by listener name, in place of port 0."""
+        return msgspec.structs.replace(
+            self,
+            listeners=_with_ports(self.listeners, ports),
+            advertised_listeners=_with_ports(self.advertised_listeners, ports),
+        )
+
+
+@cache
+def broker_keys() -> dict[str, tuple[str, Key]]:
+    """(field, key) by broker key, in the order written above; without the keys that supply defaults of topics."""
+    return {key.name: (field, key) for field, key in fields_of(BrokerSettings)}
+
+
+def key_of(name: str) -> Key:
+    """The definition of a broker key, with or without effect; raises SettingsError for one that nobody knows."""
+    if name in broker_keys():
+        return broker_keys()[name][1]
+    if name in topic_keys_of_broker():
+        return _key_of_synonym(name)
+    from .without_effect import known_without_effect  # a table of hundreds, needed only when one of them is set
+
+    key = known_without_effect(name)
+    if key is None:
+        raise SettingsError(f"unknown setting {name}{nearest_broker_key(name)}")
+    return key
+
+
+def nearest_broker_key(name: str) -> str:
+    """`, did you mean x?` or nothing, over all keys that are known."""
+    from .without_effect import KEYS
+
+    return nearest(name, {**broker_keys(), **topic_keys_of_broker(), **KEYS})
+
+
+def _key_of_synonym(name: str) -> Key:
+    """The broker key that supplies the default of a topic key, as a definition of its own."""
+    _, key, synonym = topic_keys_of_broker()[name]
+    at_least, at_most = (key.at_least, key.at_most) if synonym.factor == 1 else (synonym.at_least, None)
+    update = Update.CLUSTER_WIDE if synonym.factor == 1 else Update.READ_ONLY
+    return Key(name, synonym.kind, key.doc, at_least, at_most, key.also, key.choices, update)
+
+
+def _topic_defaults(given: Mapping[str, str]) -> dict[str, Value]:
+    """Values by topic field where a broker key gives its default; the first synonym given wins, as in Kafka."""
+    found: dict[str, Value] = {}
+    for name, (field, _, synonym) in topic_keys_of_broker().items():
+        if name in given:
+            value = _key_of_synonym(name).parse(given[name])
+            found.setdefault(field, _scaled(value, synonym.factor))
+    return found
+
+
+def _scaled(value: Value, factor: int) -> Value:
+    """Minutes and hours in ms; negative means without limit and stays -1."""
+    return value if factor == 1 or not isinstance(value, int) else -1 if value < 0 else value * factor
+
+
+def _connected(settings: BrokerSettings, *, is_insecure_allowed: bool) -> BrokerSettings:
+    """The settings with their listeners derived and the keys checked against each other."""
+    protocols = parse_protocol_map(settings.listener_security_protocol_map)
+    for name in settings.controller_listener_names:
+        # Kafka lets a controller listener go unmapped as long as nothing else is mapped: it is then PLAINTEXT.
+        if "listener.security.protocol.map" not in settings.given:
+            protocols.setdefault(name.upper(), "PLAINTEXT")
+    listeners = parse_listeners("listeners", settings.listeners_given, protocols)
+    advertised = listeners
+    if settings.advertised_listeners_given is not None:
+        told = parse_listeners("advertised.listeners", settings.advertised_listeners_given, protocols)
+        names = {listener.name for listener in told}
+        advertised = told + tuple(listener for listener in listeners if listener.name not in names)
+    clients = [listener for listener in listeners if listener.name not in settings.controller_listener_names]
+    if not clients:
+        raise invalid("listeners", ",".join(settings.listeners_given), "no listener is left for clients beside controller.listener.names")
+    check_reachable(
+        listeners,
+        tuple(listener for listener in advertised if listener.name not in settings.controller_listener_names),
+        is_insecure_allowed=is_insecure_allowed,
+    )
+    inter_broker = settings.inter_broker_listener_name_given or next(
+        (listener.name for listener in clients if listener.name == "PLAINTEXT"), clients[0].name
+    )
+    if inter_broker not in {listener.name for listener in clients}:
+        raise invalid("inter.broker.listener.name", inter_broker, f"the listeners for it are: {', '.join(c.name for c in clients)}")
+    _check_together(settings)
+    return msgspec.structs.replace(settings, listeners=listeners, advertised_listeners=advertised, inter_broker_listener_name=inter_broker)
+
+
+def _check_together(settings: BrokerSettings) -> None:
+    if not settings.log_dirs or "" in settings.log_dirs:
+        raise invalid("log.dirs", settings.log_dirs, "at least one directory, and none of them empty")
+    if len(set(settings.log_dirs)) != len(settings.log_dirs):
+        raise invalid("log.dirs", settings.log_dirs, "a directory appears twice")
+    if settings.process_roles != () and "broker" not in settings.process_roles:
+        raise invalid("process.roles", settings.process_roles, "a node that is only a controller cannot be run yet: use broker,controller")
+    if settings.broker_session_timeout_ms < settings.broker_heartbeat_interval_ms:
+        raise invalid(
+            "broker.session.timeout.ms",
+            settings.broker_session_timeout_ms,
+            f"it must not be below broker.heartbeat.interval.ms ({settings.broker_heartbeat_interval_ms})",
+        )
+    for voter in settings.controller_quorum_voters:
+        if voter.partition("@")[0] != str(settings.node_id):
+            raise invalid(
+                "controller.quorum.voters",
+                ",".join(settings.controller_quorum_voters),
+                f"a quorum of several nodes cannot be run yet: name only this node ({settings.node_id}), or nothing",
+            )
+    for field, key in fields_of(BrokerSettings):
+        key.check(getattr(settings, field))
+
+
+def _with_ports(listeners: tuple[Listener, ...], ports: Mapping[str, int]) -> tuple[Listener, ...]:
+    return tuple(
+        Listener(one.name, one.host, ports[one.name], one.protocol) if one.port == 0 and one.name in ports else one for one in listeners
+    )
