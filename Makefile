@@ -1,0 +1,89 @@
+# Bare `make` prints the verbs. Everything runs in .venv, which `make setup` makes; any Python >= 3.11 will do: `make setup PYTHON=python3.12`.
+
+PYTHON ?= python3
+PY := .venv/bin/python
+INSTALLED := .venv/.installed
+KERNELS := .venv/.kernels
+KERNEL_SOURCES := $(wildcard sparklog/kernels/*.pyx) $(wildcard sparklog/kernels/*_reference.py)
+COPY_JARS := mvn -q -B org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies -DincludeScope=runtime
+
+.DEFAULT_GOAL := help
+.PHONY: help setup jars demo test test-long lint bench fuzz docs wheels
+
+help:
+	@echo 'make setup      virtual environment, compiled kernels, JARs for demo and tests; quick when nothing changed'
+	@echo 'make demo       the main job on real flights: Spark, a topic, a stream, a Delta table; under two minutes'
+	@echo 'make test       all tests but the long ones'
+	@echo 'make test-long  whole matrices and many seeds'
+	@echo 'make lint       ruff, mypy strict, the layer and determinism tests'
+	@echo 'make bench      every benchmark, tables and JSON (BENCH="produce fetch -- --against kafka" to choose)'
+	@echo 'make fuzz       go on from the fuzz corpus until interrupted'
+	@echo 'make docs       write what is generated from the code: settings pages and samples; check links'
+	@echo 'make wheels     dist/: a compiled wheel and a pure one for places without a compiler'
+
+setup: $(KERNELS) jars
+
+# Compat mode: an editable install by import hook would hide pyspark_sparklog from Spark, which looks for `pyspark_*` in directories.
+# A settled environment is not asked again; a changed pyproject.toml is.
+$(INSTALLED): pyproject.toml
+	@$(PYTHON) -c 'import sys; v = "%d.%d" % sys.version_info[:2]; sys.exit(0 if sys.version_info >= (3, 11) else "sparklog needs Python 3.11 or newer, and $(PYTHON) is " + v + "; name another: make setup PYTHON=python3.12")'
+	@test -x $(PY) || { echo 'make setup: new environment in .venv'; $(PYTHON) -m venv .venv; }
+	@echo 'make setup: installing sparklog and its development tools into .venv (a minute or two the first time)'
+	@$(PY) -m pip install --quiet --disable-pip-version-check 'setuptools>=77' 'Cython>=3.1,<4'
+	@SPARKLOG_PURE=1 $(PY) -m pip install --quiet --disable-pip-version-check --no-build-isolation --config-settings editable_mode=compat --editable '.[dev]'
+	@touch $@
+
+$(KERNELS): $(INSTALLED) setup.py $(KERNEL_SOURCES)
+	@echo 'make setup: building the kernels'
+	@mkdir -p build
+	@$(PY) setup.py -q build_ext --inplace >build/kernels.log 2>&1 || { cat build/kernels.log >&2; exit 1; }
+	@$(PY) -c 'from sparklog.kernels import load; [load(name, "compiled") for name in ("codec", "columns", "scan")]' 2>/dev/null \
+	 || echo 'make setup: no compiled kernels (build/kernels.log tells why); the reference kernels serve: same answers, slower' >&2
+	@touch $@
+
+# Fetched once for each version named in a pom; without Maven or a network the demo writes Parquet and the tests that need Java are skipped.
+jars: .jars/.kafka .jars/.delta
+
+.jars/.kafka: tests/compatibility/kafka-tools-pom.xml
+	$(call fetch,$<,kafka,the tests against Kafka itself are skipped)
+
+.jars/.delta: conf/delta-pom.xml
+	$(call fetch,$<,delta,the demo writes Parquet in place of Delta)
+
+define fetch
+@mkdir -p .jars
+@if ! command -v mvn >/dev/null; then echo 'make setup: no Maven, so no JARs in .jars/$(2): $(3)' >&2; \
+ elif rm -rf .jars/$(2) && $(COPY_JARS) -f $(1) -DoutputDirectory=$(CURDIR)/.jars/$(2) >.jars/$(2).log 2>&1; then touch .jars/.$(2); \
+ else echo 'make setup: could not fetch the JARs of $(1) (.jars/$(2).log tells why): $(3)' >&2; rm -rf .jars/$(2); touch .jars/.$(2); fi
+endef
+
+demo: setup
+	@$(PY) -m examples.demo
+
+test: setup
+	@$(PY) -m pytest -m 'not long'
+
+test-long: setup
+	@$(PY) -m pytest -m long
+
+lint: setup
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	@$(PY) -m mypy
+	@$(PY) -m pytest tests/architecture
+
+bench: setup
+	@$(PY) -m benchmarks $(BENCH)
+
+fuzz: setup
+	@$(PY) -m tests.wire.fuzz
+
+docs: setup
+	@$(PY) -m docs.generate
+
+wheels: setup
+	@rm -rf dist build/lib* build/bdist*
+	@$(PY) -m pip wheel --quiet --no-deps --no-build-isolation -w dist .
+	@rm -rf build/lib* build/bdist*
+	@SPARKLOG_PURE=1 $(PY) -m pip wheel --quiet --no-deps --no-build-isolation -w dist .
+	@ls -l dist
