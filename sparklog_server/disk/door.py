@@ -2,6 +2,12 @@
 
 `os_disk` opens it onto the real file system, `simulation/disk` onto one that can crash. Paths are strings with `/`; every failure of the
 operating system arrives as `StorageError`, so no caller ever catches OSError.
+
+    open ─► append … ─┐
+    replace ──────────┴─► sync ─► durable: content, name, and the directory entry
+
+Nothing is durable before `sync` (or `write`, `rename`, `make_directory`, which sync by themselves) has returned; a crash may keep any part
+of what was not synced, and any of its names.
 """
 
 from collections.abc import Sequence
@@ -19,6 +25,13 @@ class StorageError(Exception):
         self.call = call
         self.reason = reason
         self.is_full = is_full
+
+
+class DirectoryInUse(StorageError):
+    """Another process holds the lock of this directory."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, "lock", "the directory is in use by another process")
 
 
 class DiskFile(Protocol):
@@ -41,7 +54,7 @@ class DiskFile(Protocol):
 
 
 class Disk(Protocol):
-    """A file system of which nothing is durable until `sync` (content) or `write` (small files, whole) has returned."""
+    """A file system of which nothing is durable until it was synced."""
 
     def open(self, path: str, *, create: bool = False) -> DiskFile:
         """Open for appending and reading; with `create`, a missing file is made empty."""
@@ -49,14 +62,20 @@ class Disk(Protocol):
     def read(self, path: str) -> bytes | None:
         """A small file, whole; None if there is none."""
 
-    def write(self, path: str, data: bytes) -> None:
-        """Replace a small file durably: written aside, synced, renamed, its directory synced."""
+    def replace(self, path: str, content: bytes) -> DiskFile:
+        """Write a small file aside, whole; the `sync` that gets the returned file makes it durable and puts it in place of `path`.
+
+        Until then `path` keeps what it had, also through a crash: never a half of each.
+        """
+
+    def write(self, path: str, content: bytes) -> None:
+        """`replace` and `sync` at once. Blocks."""
 
     def rename(self, old: str, new: str) -> None:
         """Rename a file or directory and sync the parent directory."""
 
     def remove(self, path: str) -> None:
-        """Remove a file, or a directory with all it holds; nothing happens if it is missing."""
+        """Remove a file, or a directory with all it holds, and sync the parent directory; nothing happens if it is missing."""
 
     def list(self, directory: str) -> list[str]:
         """The names in a directory, sorted; empty if it is missing."""
@@ -66,3 +85,9 @@ class Disk(Protocol):
 
     def sync(self, files: Sequence[DiskFile]) -> None:
         """Return once what was appended to these files before the call survives a power cut. Blocks: call it beside the loop."""
+
+    def lock(self, directory: str) -> None:
+        """Hold the directory for this process until it ends or `unlock`. Raises DirectoryInUse."""
+
+    def unlock(self, directory: str) -> None:
+        """Let the directory go; nothing happens if it is not held."""
