@@ -1,0 +1,433 @@
+"""The cluster as it stands at one offset of the metadata log: an immutable image, and what a batch of records changed in it.
+
+`MetadataImage.apply` copies only what the records touch; everything else is shared with the image before. Nothing that was reached from
+an image ever changes, so a handler may keep one across any number of later changes.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from sparklog.model import NO_EPOCH, NO_OFFSET, LeaderEpoch, NodeId, Offset, ProducerId, TopicPartition, Uuid
+from sparklog.wire.schema import Message
+
+from .records import (
+    NO_LEADER,
+    NO_LEADER_CHANGE,
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    BrokerRegistrationChangeRecord,
+    ConfigRecord,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+    FenceBrokerRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RegisterBrokerRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+    UnfenceBrokerRecord,
+    UnregisterBrokerRecord,
+)
+
+TOPIC_RESOURCE = 2
+BROKER_RESOURCE = 4
+
+
+class Endpoint(msgspec.Struct, frozen=True, gc=False):
+    """Where a broker can be reached by one of its listeners; the protocol in Kafka's numbers (0 is PLAINTEXT)."""
+
+    name: str
+    host: str
+    port: int
+    protocol: int
+
+
+class BrokerImage(msgspec.Struct, frozen=True):
+    """One registered broker; `epoch` is the offset of the record that registered this life of it."""
+
+    node_id: NodeId
+    epoch: int
+    incarnation_id: Uuid
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None
+    is_fenced: bool
+    is_in_controlled_shutdown: bool
+    directories: tuple[Uuid, ...]
+    cordoned_directories: tuple[Uuid, ...]
+    features: Mapping[str, tuple[int, int]]
+    registered_at: Offset
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the broker may lead and be in sync."""
+        return not self.is_fenced and not self.is_in_controlled_shutdown
+
+    def endpoint(self, listener_name: str) -> Endpoint | None:
+        """Where clients of that listener reach the broker; None if it has no such listener."""
+        return next((endpoint for endpoint in self.endpoints if endpoint.name == listener_name), None)
+
+
+class PartitionImage(msgspec.Struct, frozen=True, gc=False):
+    """One partition: replicas in order of preference, each with the directory at its index; leader -1 is none."""
+
+    replicas: tuple[NodeId, ...]
+    isr: tuple[NodeId, ...]
+    leader: NodeId
+    leader_epoch: LeaderEpoch
+    partition_epoch: int
+    directories: tuple[Uuid, ...]
+    removing_replicas: tuple[NodeId, ...] = ()
+    adding_replicas: tuple[NodeId, ...] = ()
+    is_recovering: bool = False
+    eligible_leader_replicas: tuple[NodeId, ...] = ()
+    last_known_elr: tuple[NodeId, ...] = ()
+
+    def directory_of(self, node_id: NodeId) -> Uuid | None:
+        """The directory that a replica is to lie in; None if the node has no replica of it."""
+        return self.directories[self.replicas.index(node_id)] if node_id in self.replicas else None
+
+    def offline_replicas(self, brokers: Mapping[NodeId, BrokerImage]) -> tuple[NodeId, ...]:
+        """The replicas whose broker is unknown or fenced."""
+        return tuple(node for node in self.replicas if node not in brokers or brokers[node].is_fenced)
+
+
+class TopicImage(msgspec.Struct, frozen=True):
+    """A topic; partition n stands at index n."""
+
+    name: str
+    topic_id: Uuid
+    partitions: tuple[PartitionImage, ...]
+
+
+class PartitionChanged(msgspec.Struct, frozen=True):
+    """A partition that is new (`before` is None) or stands differently."""
+
+    topic_partition: TopicPartition
+    topic_id: Uuid
+    before: PartitionImage | None
+    after: PartitionImage
+
+
+class MetadataDelta(msgspec.Struct, frozen=True):
+    """What lies between two images. Whatever was created and removed in between does not appear; `topics_deleted` as they last stood."""
+
+    before: "MetadataImage"
+    after: "MetadataImage"
+    topics_created: tuple[TopicImage, ...] = ()
+    topics_deleted: tuple[TopicImage, ...] = ()
+    partitions_changed: tuple[PartitionChanged, ...] = ()
+    brokers_changed: tuple[NodeId, ...] = ()
+    configs_changed: tuple[tuple[int, str], ...] = ()
+    features_changed: tuple[str, ...] = ()
+
+
+class MetadataImage(msgspec.Struct, frozen=True):
+    """The cluster after the record at `offset`.
+
+    The two topic tables hold the same images; `configs` maps (resource type, name) to texts by key; `features` holds levels above 0.
+    """
+
+    offset: Offset = NO_OFFSET
+    epoch: LeaderEpoch = NO_EPOCH
+    topics_by_name: Mapping[str, TopicImage] = {}
+    topics_by_id: Mapping[Uuid, TopicImage] = {}
+    brokers: Mapping[NodeId, BrokerImage] = {}
+    configs: Mapping[tuple[int, str], Mapping[str, str]] = {}
+    features: Mapping[str, int] = {}
+    next_producer_id: ProducerId = ProducerId(0)
+    partition_count: int = 0
+    open_transaction: tuple[tuple[Offset, Message], ...] | None = None
+
+    def apply(self, records: Iterable[tuple[Offset, Message]], epoch: LeaderEpoch = NO_EPOCH) -> tuple["MetadataImage", MetadataDelta]:
+        """The image after these (offset, record) pairs, and what they changed; `epoch` is that of the last batch."""
+        draft = _Draft(self)
+        for offset, record in records:
+            draft.replay(offset, record)
+        return draft.finish(epoch)
+
+    def partition(self, topic_partition: TopicPartition) -> PartitionImage | None:
+        """The partition of that name; None if the topic or the partition does not exist."""
+        topic = self.topics_by_name.get(topic_partition.topic)
+        if topic is None or not 0 <= topic_partition.partition < len(topic.partitions):
+            return None
+        return topic.partitions[topic_partition.partition]
+
+    def topic_config(self, name: str) -> Mapping[str, str]:
+        """The overrides of a topic."""
+        return self.configs.get((TOPIC_RESOURCE, name), {})
+
+    def broker_config(self, name: str) -> Mapping[str, str]:
+        """The dynamic settings of the broker of that number, or of the cluster for the empty name."""
+        return self.configs.get((BROKER_RESOURCE, name), {})
+
+
+class _Draft:
+    """An image under change: every table is copied when it is first touched, and what was touched is remembered in order."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self._image = image
+        self._offset = image.offset
+        self._by_id: dict[Uuid, TopicImage] | None = None
+        self._brokers: dict[NodeId, BrokerImage] | None = None
+        self._configs: dict[tuple[int, str], Mapping[str, str]] | None = None
+        self._features: dict[str, int] | None = None
+        self._next_producer_id = image.next_producer_id
+        self._transaction = None if image.open_transaction is None else list(image.open_transaction)
+        # Partitions of topics under change, as lists, so that n new partitions cost n and not n squared.
+        self._partitions: dict[Uuid, list[PartitionImage]] = {}
+        self._touched_partitions: dict[tuple[Uuid, int], None] = {}
+        self._touched_topics: dict[Uuid, None] = {}
+        self._touched_brokers: dict[NodeId, None] = {}
+        self._touched_configs: dict[tuple[int, str], None] = {}
+        self._touched_features: dict[str, None] = {}
+
+    def replay(self, offset: Offset, record: Message) -> None:
+        """Take one record in; those between the begin and the end of a transaction count at its end."""
+        self._offset = offset
+        if isinstance(record, BeginTransactionRecord):
+            self._transaction = []
+        elif isinstance(record, AbortTransactionRecord):
+            self._transaction = None
+        elif isinstance(record, EndTransactionRecord):
+            held, self._transaction = self._transaction or [], None
+            for held_offset, held_record in held:
+                self._replay(held_offset, held_record)
+        elif self._transaction is not None:
+            self._transaction.append((offset, record))
+        else:
+            self._replay(offset, record)
+
+    def finish(self, epoch: LeaderEpoch) -> tuple[MetadataImage, MetadataDelta]:
+        """The new image and what differs from the one before."""
+        old = self._image
+        by_name: Mapping[str, TopicImage] = old.topics_by_name
+        by_id: Mapping[Uuid, TopicImage] = old.topics_by_id
+        partition_count = old.partition_count
+        if self._by_id is not None:
+            for topic_id, partitions in self._partitions.items():
+                topic = self._by_id[topic_id]
+                self._by_id[topic_id] = TopicImage(topic.name, topic_id, tuple(partitions))
+            names = dict(old.topics_by_name)
+            for topic_id in self._touched_topics:
+                before, after = old.topics_by_id.get(topic_id), self._by_id.get(topic_id)
+                partition_count += (len(after.partitions) if after else 0) - (len(before.partitions) if before else 0)
+                if before is not None and after is None and names.get(before.name) is before:
+                    del names[before.name]
+            for topic_id in self._touched_topics:
+                if (kept := self._by_id.get(topic_id)) is not None:
+                    names[kept.name] = kept
+            by_id, by_name = self._by_id, names
+        image = MetadataImage(
+            offset=self._offset,
+            epoch=old.epoch if epoch == NO_EPOCH else epoch,
+            topics_by_name=by_name,
+            topics_by_id=by_id,
+            brokers=old.brokers if self._brokers is None else self._brokers,
+            configs=old.configs if self._configs is None else self._configs,
+            features=old.features if self._features is None else self._features,
+            next_producer_id=self._next_producer_id,
+            partition_count=partition_count,
+            open_transaction=None if self._transaction is None else tuple(self._transaction),
+        )
+        return image, self._delta(image)
+
+    def _delta(self, image: MetadataImage) -> MetadataDelta:
+        old = self._image
+        created = [image.topics_by_id[one] for one in self._touched_topics if one in image.topics_by_id and one not in old.topics_by_id]
+        deleted = [old.topics_by_id[one] for one in self._touched_topics if one in old.topics_by_id and one not in image.topics_by_id]
+        changed: list[PartitionChanged] = []
+        for topic_id, partition in self._touched_partitions:
+            topic = image.topics_by_id.get(topic_id)
+            if topic is not None:
+                old_topic = old.topics_by_id.get(topic_id)
+                before = old_topic.partitions[partition] if old_topic and partition < len(old_topic.partitions) else None
+                changed.append(PartitionChanged(TopicPartition(topic.name, partition), topic_id, before, topic.partitions[partition]))
+        return MetadataDelta(
+            before=old,
+            after=image,
+            topics_created=tuple(created),
+            topics_deleted=tuple(deleted),
+            partitions_changed=tuple(changed),
+            brokers_changed=tuple(self._touched_brokers),
+            configs_changed=tuple(self._touched_configs),
+            features_changed=tuple(self._touched_features),
+        )
+
+    def _replay(self, offset: Offset, record: Message) -> None:
+        if isinstance(record, PartitionRecord):
+            self._partition(record)
+        elif isinstance(record, PartitionChangeRecord):
+            self._partition_changed(record)
+        elif isinstance(record, TopicRecord):
+            topic_id = Uuid(record.topic_id)
+            assert topic_id not in self._topics(), f"topic id of {record.name} is taken"
+            self._topics()[topic_id] = TopicImage(record.name, topic_id, ())
+            self._touched_topics[topic_id] = None
+        elif isinstance(record, RemoveTopicRecord):
+            self._topic_removed(Uuid(record.topic_id))
+        elif isinstance(record, ConfigRecord):
+            self._configured(record)
+        elif isinstance(record, RegisterBrokerRecord):
+            self._registered(offset, record)
+        elif isinstance(record, BrokerRegistrationChangeRecord):
+            self._registration_changed(record)
+        elif isinstance(record, FenceBrokerRecord | UnfenceBrokerRecord):
+            self._replace_broker(NodeId(record.id), is_fenced=isinstance(record, FenceBrokerRecord))
+        elif isinstance(record, UnregisterBrokerRecord):
+            self._broker_table().pop(NodeId(record.broker_id), None)
+            self._touched_brokers[NodeId(record.broker_id)] = None
+        elif isinstance(record, FeatureLevelRecord):
+            self._feature_set(record)
+        elif isinstance(record, ProducerIdsRecord):
+            self._next_producer_id = ProducerId(record.next_producer_id)
+        # The other records (quotas, ACLs, credentials, tokens, controllers) mean nothing here yet; the log keeps them.
+
+    def _topics(self) -> dict[Uuid, TopicImage]:
+        if self._by_id is None:
+            self._by_id = dict(self._image.topics_by_id)
+        return self._by_id
+
+    def _partitions_of(self, topic_id: Uuid) -> list[PartitionImage]:
+        if topic_id not in self._partitions:
+            self._partitions[topic_id] = list(self._topics()[topic_id].partitions)
+            self._touched_topics[topic_id] = None
+        return self._partitions[topic_id]
+
+    def _partition(self, record: PartitionRecord) -> None:
+        partitions = self._partitions_of(Uuid(record.topic_id))
+        image = PartitionImage(
+            replicas=_nodes(record.replicas),
+            isr=_nodes(record.isr),
+            leader=NodeId(record.leader),
+            leader_epoch=LeaderEpoch(record.leader_epoch),
+            partition_epoch=record.partition_epoch,
+            directories=_directories(record.directories, len(record.replicas)),
+            removing_replicas=_nodes(record.removing_replicas),
+            adding_replicas=_nodes(record.adding_replicas),
+            is_recovering=record.leader_recovery_state == 1,
+            eligible_leader_replicas=_nodes(record.eligible_leader_replicas or ()),
+            last_known_elr=_nodes(record.last_known_elr or ()),
+        )
+        if record.partition_id == len(partitions):
+            partitions.append(image)
+        else:
+            partitions[record.partition_id] = image
+        self._touched_partitions[Uuid(record.topic_id), record.partition_id] = None
+
+    def _partition_changed(self, record: PartitionChangeRecord) -> None:
+        partitions = self._partitions_of(Uuid(record.topic_id))
+        partitions[record.partition_id] = merged(partitions[record.partition_id], record)
+        self._touched_partitions[Uuid(record.topic_id), record.partition_id] = None
+
+    def _topic_removed(self, topic_id: Uuid) -> None:
+        topic = self._topics().pop(topic_id)
+        self._partitions.pop(topic_id, None)
+        self._touched_topics[topic_id] = None
+        if (TOPIC_RESOURCE, topic.name) in (self._image.configs if self._configs is None else self._configs):
+            del self._config_table()[TOPIC_RESOURCE, topic.name]
+            self._touched_configs[TOPIC_RESOURCE, topic.name] = None
+
+    def _config_table(self) -> dict[tuple[int, str], Mapping[str, str]]:
+        if self._configs is None:
+            self._configs = dict(self._image.configs)
+        return self._configs
+
+    def _configured(self, record: ConfigRecord) -> None:
+        resource = (record.resource_type, record.resource_name)
+        texts = dict(self._config_table().get(resource, {}))
+        if record.value is None:
+            texts.pop(record.name, None)
+        else:
+            texts[record.name] = record.value
+        if texts:
+            self._config_table()[resource] = texts
+        else:
+            self._config_table().pop(resource, None)
+        self._touched_configs[resource] = None
+
+    def _broker_table(self) -> dict[NodeId, BrokerImage]:
+        if self._brokers is None:
+            self._brokers = dict(self._image.brokers)
+        return self._brokers
+
+    def _registered(self, offset: Offset, record: RegisterBrokerRecord) -> None:
+        node_id = NodeId(record.broker_id)
+        self._broker_table()[node_id] = BrokerImage(
+            node_id=node_id,
+            epoch=record.broker_epoch,
+            incarnation_id=Uuid(record.incarnation_id),
+            endpoints=tuple(Endpoint(one.name, one.host, one.port, one.security_protocol) for one in record.end_points),
+            rack=record.rack,
+            is_fenced=record.fenced,
+            is_in_controlled_shutdown=record.in_controlled_shutdown,
+            directories=tuple(Uuid(one) for one in record.log_dirs),
+            cordoned_directories=tuple(Uuid(one) for one in record.cordoned_log_dirs or ()),
+            features={one.name: (one.min_supported_version, one.max_supported_version) for one in record.features},
+            registered_at=offset,
+        )
+        self._touched_brokers[node_id] = None
+
+    def _registration_changed(self, record: BrokerRegistrationChangeRecord) -> None:
+        node_id = NodeId(record.broker_id)
+        broker = self._broker_table()[node_id]
+        assert broker.epoch == record.broker_epoch, f"broker {node_id} has epoch {broker.epoch}, not {record.broker_epoch}"
+        self._replace_broker(
+            node_id,
+            is_fenced=broker.is_fenced if record.fenced == 0 else record.fenced > 0,
+            is_in_controlled_shutdown=broker.is_in_controlled_shutdown or record.in_controlled_shutdown == 1,
+            directories=tuple(Uuid(one) for one in record.log_dirs) or broker.directories,
+            cordoned_directories=broker.cordoned_directories
+            if record.cordoned_log_dirs is None
+            else tuple(Uuid(one) for one in record.cordoned_log_dirs),
+        )
+
+    def _replace_broker(self, node_id: NodeId, **changes: object) -> None:
+        self._broker_table()[node_id] = msgspec.structs.replace(self._broker_table()[node_id], **changes)
+        self._touched_brokers[node_id] = None
+
+    def _feature_set(self, record: FeatureLevelRecord) -> None:
+        if self._features is None:
+            self._features = dict(self._image.features)
+        if record.feature_level == 0:
+            self._features.pop(record.name, None)
+        else:
+            self._features[record.name] = record.feature_level
+        self._touched_features[record.name] = None
+
+
+def merged(partition: PartitionImage, record: PartitionChangeRecord) -> PartitionImage:
+    """The partition after a change: its epoch always moves on, the leader's epoch whenever a leader (or none) is named."""
+    is_led_anew = record.leader != NO_LEADER_CHANGE
+    replicas = partition.replicas if record.replicas is None else _nodes(record.replicas)
+    return PartitionImage(
+        replicas=replicas,
+        isr=partition.isr if record.isr is None else _nodes(record.isr),
+        leader=NodeId(record.leader) if is_led_anew else partition.leader,
+        leader_epoch=LeaderEpoch(partition.leader_epoch + is_led_anew),
+        partition_epoch=partition.partition_epoch + 1,
+        directories=partition.directories if record.directories is None else _directories(record.directories, len(replicas)),
+        removing_replicas=partition.removing_replicas if record.removing_replicas is None else _nodes(record.removing_replicas),
+        adding_replicas=partition.adding_replicas if record.adding_replicas is None else _nodes(record.adding_replicas),
+        is_recovering=partition.is_recovering if record.leader_recovery_state == -1 else record.leader_recovery_state == 1,
+        eligible_leader_replicas=partition.eligible_leader_replicas
+        if record.eligible_leader_replicas is None
+        else _nodes(record.eligible_leader_replicas),
+        last_known_elr=partition.last_known_elr if record.last_known_elr is None else _nodes(record.last_known_elr),
+    )
+
+
+DIRECTORY_MIGRATING = Uuid(bytes(16))
+"""Where a replica lies is not known: written before brokers told their directories (KIP-858)."""
+
+
+def _nodes(numbers: Iterable[int]) -> tuple[NodeId, ...]:
+    return tuple(NodeId(number) for number in numbers)
+
+
+def _directories(directories: Iterable[bytes], count: int) -> tuple[Uuid, ...]:
+    return tuple(Uuid(one) for one in directories) or (DIRECTORY_MIGRATING,) * count
+
+
+NO_NODE = NodeId(NO_LEADER)
