@@ -1,0 +1,320 @@
+"""The plain-Python twin of the `scan` kernel: record batches as bytes, checked, stamped and walked.
+
+A batch is drawn at the top of `sparklog.record.batch`. Bytes come from peers, so every length is held against the bytes that remain.
+What is wrong is told by `ValueError(status, position, reason)`: one of the statuses below, the byte in the buffer (for MISSING_KEY the
+index of the record), and a sentence. A header is the tuple of the 13 fields in the order in which they stand in the batch.
+"""
+
+from collections.abc import Callable, Sequence
+from struct import Struct, pack_into, unpack_from
+from typing import NamedTuple, TypeVar
+
+from crc32c import crc32c
+
+Buffer = bytes | bytearray | memoryview
+HeaderFields = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
+Made = TypeVar("Made")
+
+CORRUPT = 1
+"""The bytes are not those that were written: a length that cannot be, or a CRC-32C that differs."""
+INVALID = 2
+"""Whole, but against the rules for a batch, or its records do not fit their lengths."""
+UNSUPPORTED_MAGIC = 3
+"""Not a batch of format v2."""
+MISSING_KEY = 4
+"""A record without a key where each must have one; the position is the index of the record."""
+
+HEADER_SIZE = 61
+LENGTH_OVERHEAD = 12
+"""Bytes before the length field counts: base offset and the field itself."""
+CRC_POSITION = 17
+CRC_START = 21
+RECORD_SIZE_MIN = 7
+"""The length and six more bytes: attributes, two deltas, and the lengths of key, value and headers."""
+NO_TIMESTAMP = -1
+
+_HEADER = Struct(">qiibIhiqqqhii")
+_CODEC_BITS = 0x07
+_TIMESTAMP_TYPE_BIT = 0x08
+_TRANSACTIONAL_BIT = 0x10
+_CONTROL_BIT = 0x20
+_CODEC_MAX = 4
+_INT64_SIGN = 1 << 63
+_INT64_MASK = (1 << 64) - 1
+
+
+def crc(buffer: Buffer, seed: int = 0) -> int:
+    """CRC-32C (RFC 3720) of the whole buffer, going on from `seed`."""
+    return crc32c(buffer, seed)
+
+
+def check_batch(buffer: Buffer, require_keys: bool) -> tuple[HeaderFields, int, int]:
+    """Check what a client sends to a partition: exactly one batch that fills the buffer, with its CRC, counts and records.
+
+    Gives (header, least timestamp, greatest timestamp) of the records, records without a timestamp left out (-1 if all are). The records of
+    a compressed batch are not walked, and both timestamps are -1: decompress them and call `check_records`. The timestamp type and bounds
+    are the caller's to judge.
+    """
+    view = memoryview(buffer)
+    size = len(view)
+    if size < HEADER_SIZE:
+        raise ValueError(INVALID, size, "no whole record batch")
+    header = _HEADER.unpack_from(view)
+    length, magic, attributes, last_offset_delta, count = header[1], header[3], header[5], header[6], header[12]
+    if magic != 2:
+        raise ValueError(UNSUPPORTED_MAGIC, 16, f"magic {magic} is not 2")
+    if length < HEADER_SIZE - LENGTH_OVERHEAD:
+        raise ValueError(CORRUPT, 8, f"batch length {length} is shorter than a header")
+    if length + LENGTH_OVERHEAD != size:
+        raise ValueError(INVALID, 8, f"one batch of {length + LENGTH_OVERHEAD} bytes must fill the {size} bytes sent")
+    if crc32c(view[CRC_START:]) != header[4]:
+        raise ValueError(CORRUPT, CRC_POSITION, "CRC-32C does not match")
+    if count <= 0 or last_offset_delta != count - 1:
+        raise ValueError(INVALID, 57, f"{count} records with a last offset delta of {last_offset_delta}")
+    if attributes & _CONTROL_BIT:
+        raise ValueError(INVALID, 21, "clients may not write control records")
+    if header[9] >= 0 and header[11] < 0:
+        raise ValueError(INVALID, 53, f"producer {header[9]} without a sequence")
+    codec = attributes & _CODEC_BITS
+    if codec > _CODEC_MAX:
+        raise ValueError(INVALID, 21, f"unknown codec {codec}")
+    if codec:
+        return header, NO_TIMESTAMP, NO_TIMESTAMP
+    least, greatest = check_records(view, count, header[7], require_keys, HEADER_SIZE)
+    return header, least, greatest
+
+
+def check_records(buffer: Buffer, count: int, base_timestamp: int, require_keys: bool, position: int = 0) -> tuple[int, int]:
+    """Walk the `count` uncompressed records in `[position, end of buffer)`: offset deltas 0, 1, 2 …, and every length fits exactly.
+
+    Gives (least timestamp, greatest timestamp), records without a timestamp left out; (-1, -1) if all are.
+    """
+    view = memoryview(buffer)
+    size = len(view)
+    if count < 0 or count * RECORD_SIZE_MIN > size - position:
+        raise ValueError(INVALID, position, f"{count} records cannot stand in {size - position} bytes")
+    least = greatest = NO_TIMESTAMP
+    for index in range(count):
+        record = _record(view, position, size)
+        if record.offset_delta != index:
+            raise ValueError(INVALID, position, f"offset delta {record.offset_delta} in place of {index}")
+        if require_keys and record.key_length < 0:
+            raise ValueError(MISSING_KEY, index, "a record without a key")
+        _headers(view, record, is_wanted=False)
+        position = record.end
+        timestamp = _wrapped(base_timestamp + record.timestamp_delta)
+        if timestamp != NO_TIMESTAMP:
+            least = timestamp if least == NO_TIMESTAMP else min(least, timestamp)
+            greatest = timestamp if greatest == NO_TIMESTAMP else max(greatest, timestamp)
+    if position != size:
+        raise ValueError(INVALID, position, f"{size - position} bytes after the last record")
+    return least, greatest
+
+
+def stamp(buffer: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
+    """Write base offset and leader epoch in place; the CRC does not cover them."""
+    _check_header_fits(buffer)
+    pack_into(">q", buffer, 0, base_offset)
+    pack_into(">i", buffer, 12, leader_epoch)
+
+
+def stamp_timestamps(buffer: bytearray | memoryview, timestamp_type: int, max_timestamp: int) -> None:
+    """Write timestamp type (0 CreateTime, 1 LogAppendTime) and greatest timestamp of the one batch, and its CRC if they changed."""
+    _check_header_fits(buffer)
+    (attributes,) = unpack_from(">h", buffer, 21)
+    (before,) = unpack_from(">q", buffer, 35)
+    stamped = attributes | _TIMESTAMP_TYPE_BIT if timestamp_type else attributes & ~_TIMESTAMP_TYPE_BIT
+    if (stamped, max_timestamp) == (attributes, before):
+        return
+    pack_into(">h", buffer, 21, stamped)
+    pack_into(">q", buffer, 35, max_timestamp)
+    _seal(buffer)
+
+
+def stamp_producer(
+    buffer: bytearray | memoryview, producer_id: int, producer_epoch: int, base_sequence: int, is_transactional: bool = False
+) -> None:
+    """Write who produced the one batch, and its CRC, in place."""
+    _check_header_fits(buffer)
+    (attributes,) = unpack_from(">h", buffer, 21)
+    pack_into(">h", buffer, 21, attributes | _TRANSACTIONAL_BIT if is_transactional else attributes & ~_TRANSACTIONAL_BIT)
+    pack_into(">qhi", buffer, 43, producer_id, producer_epoch, base_sequence)
+    _seal(buffer)
+
+
+def headers(buffer: Buffer, verify_crc: bool, position: int = 0) -> list[tuple[int, HeaderFields]]:
+    """(position, header) of every whole batch from `position` on; an incomplete batch at the end is left out."""
+    view = memoryview(buffer)
+    found: list[tuple[int, HeaderFields]] = []
+    size = len(view)
+    while size - position >= HEADER_SIZE:
+        header = _HEADER.unpack_from(view, position)
+        if header[3] != 2:
+            raise ValueError(UNSUPPORTED_MAGIC, position + 16, f"magic {header[3]} is not 2")
+        if header[1] < HEADER_SIZE - LENGTH_OVERHEAD:
+            raise ValueError(CORRUPT, position + 8, f"batch length {header[1]} is shorter than a header")
+        end = position + header[1] + LENGTH_OVERHEAD
+        if end > size:
+            break
+        if verify_crc and crc32c(view[position + CRC_START : end]) != header[4]:
+            raise ValueError(CORRUPT, position + CRC_POSITION, "CRC-32C does not match")
+        found.append((position, header))
+        position = end
+    return found
+
+
+def records(
+    buffer: Buffer,
+    position: int,
+    count: int,
+    base_offset: int,
+    base_timestamp: int,
+    append_timestamp: int | None,
+    start: int,
+    make: Callable[[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]], Made],
+) -> list[Made]:
+    """`make(offset, timestamp, key, value, headers)` for each of `count` uncompressed records whose offset is `start` or more.
+
+    A batch of LogAppendTime gives its `append_timestamp` to every record. Header keys that are not UTF-8 get replacement characters.
+    """
+    view = memoryview(buffer)
+    size = len(view)
+    if position < 0 or count < 0 or count * RECORD_SIZE_MIN > size - position:
+        raise ValueError(INVALID, position, f"{count} records cannot stand in {size - position} bytes")
+    made: list[Made] = []
+    for _ in range(count):
+        record = _record(view, position, size)
+        offset = _wrapped(base_offset + record.offset_delta)
+        pairs = _headers(view, record, is_wanted=offset >= start)
+        if offset >= start:
+            timestamp = _wrapped(base_timestamp + record.timestamp_delta) if append_timestamp is None else append_timestamp
+            key = None if record.key_length < 0 else bytes(view[record.key_at : record.key_at + record.key_length])
+            value = None if record.value_length < 0 else bytes(view[record.value_at : record.value_at + record.value_length])
+            made.append(make(offset, timestamp, key, value, pairs))
+        position = record.end
+    return made
+
+
+def append_record(
+    target: bytearray,
+    timestamp_delta: int,
+    offset_delta: int,
+    key: Buffer | None,
+    value: Buffer | None,
+    headers: Sequence[tuple[str, Buffer | None]],
+) -> None:
+    """Write one record at the end of `target`."""
+    body = bytearray(1)  # attributes, of which none is in use
+    _append_varint(body, timestamp_delta)
+    _append_varint(body, offset_delta)
+    _append_bytes(body, key)
+    _append_bytes(body, value)
+    _append_varint(body, len(headers))
+    for name, header_value in headers:
+        _append_bytes(body, name.encode())
+        _append_bytes(body, header_value)
+    _append_varint(target, len(body))
+    target += body
+
+
+class _Record(NamedTuple):
+    timestamp_delta: int
+    offset_delta: int
+    key_at: int
+    key_length: int
+    value_at: int
+    value_length: int
+    header_count: int
+    headers_at: int
+    end: int
+
+
+def _record(view: memoryview, position: int, size: int) -> _Record:
+    """The record at `position`, its headers not yet walked."""
+    length, position = _varint(view, position, size)
+    end = position + length
+    if length < RECORD_SIZE_MIN - 1 or end > size:
+        raise ValueError(INVALID, position, f"record of {length} bytes where {size - position} remain")
+    timestamp_delta, position = _varint(view, position + 1, end, bits=64)
+    offset_delta, position = _varint(view, position, end)
+    key_length, key_at = _length(view, position, end)
+    value_length, value_at = _length(view, key_at + max(key_length, 0), end)
+    header_count, headers_at = _varint(view, value_at + max(value_length, 0), end)
+    if header_count < 0 or 2 * header_count > end - headers_at:
+        raise ValueError(INVALID, headers_at, f"{header_count} headers where {end - headers_at} bytes remain")
+    return _Record(timestamp_delta, offset_delta, key_at, key_length, value_at, value_length, header_count, headers_at, end)
+
+
+def _headers(view: memoryview, record: _Record, *, is_wanted: bool) -> tuple[tuple[str, bytes | None], ...]:
+    """Walk the headers up to the end of the record, which they must meet; gives them where wanted."""
+    position, end = record.headers_at, record.end
+    pairs: list[tuple[str, bytes | None]] = []
+    for _ in range(record.header_count):
+        name_length, name_at = _length(view, position, end)
+        if name_length < 0:
+            raise ValueError(INVALID, position, "a header without a key")
+        value_length, value_at = _length(view, name_at + name_length, end)
+        position = value_at + max(value_length, 0)
+        if is_wanted:
+            value = None if value_length < 0 else bytes(view[value_at:position])
+            pairs.append((str(view[name_at : name_at + name_length], "utf-8", "replace"), value))
+    if position != end:
+        raise ValueError(INVALID, position, f"{end - position} bytes after the last header of a record")
+    return tuple(pairs)
+
+
+def _length(view: memoryview, position: int, end: int) -> tuple[int, int]:
+    """A length (-1 stands for null) of bytes that must end by `end`, and where they start."""
+    length, start = _varint(view, position, end)
+    if length < -1 or length > end - start:
+        raise ValueError(INVALID, position, f"length {length} where {end - start} bytes remain")
+    return length, start
+
+
+def _varint(view: memoryview, position: int, end: int, bits: int = 32) -> tuple[int, int]:
+    """A zig-zag varint of at most `bits` bits that must end by `end`, and the position after it."""
+    raw = shift = 0
+    at = position
+    while at < end:
+        byte = view[at]
+        at += 1
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if raw >> bits:
+                break
+            return (raw >> 1) ^ -(raw & 1), at
+        shift += 7
+        if shift >= bits:
+            break
+    raise ValueError(INVALID, position, "a varint that does not end or is too large")
+
+
+def _append_varint(target: bytearray, number: int) -> None:
+    raw = (number << 1) ^ (number >> 63)
+    while raw > 0x7F:
+        target.append(raw & 0x7F | 0x80)
+        raw >>= 7
+    target.append(raw)
+
+
+def _append_bytes(target: bytearray, content: Buffer | None) -> None:
+    if content is None:
+        target.append(1)
+    else:
+        _append_varint(target, len(content))
+        target += content
+
+
+def _wrapped(number: int) -> int:
+    """As 64-bit integers add up: hostile deltas wrap around, they do not grow."""
+    return ((number + _INT64_SIGN) & _INT64_MASK) - _INT64_SIGN
+
+
+def _check_header_fits(buffer: Buffer) -> None:
+    if len(buffer) < HEADER_SIZE:
+        raise ValueError(INVALID, len(buffer), "no whole record batch")
+
+
+def _seal(buffer: bytearray | memoryview) -> None:
+    """Write the CRC-32C of the one batch that fills the buffer."""
+    pack_into(">I", buffer, CRC_POSITION, crc32c(memoryview(buffer)[CRC_START:]))

@@ -1,0 +1,313 @@
+"""Record batches of format v2: the unit that is produced, stored and fetched.
+
+     0  base offset          int64    8  length, of what follows   int32   12  partition leader epoch   int32   16  magic = 2   int8
+    17  CRC-32C of [21, end) uint32  21  attributes                int16   23  last offset delta        int32
+    27  base timestamp, ms   int64   35  max timestamp, ms         int64   43  producer id              int64
+    51  producer epoch       int16   53  base sequence             int32   57  record count             int32   61  records …
+
+    attributes: bits 0-2 codec · 3 timestamp type (1 = LogAppendTime) · 4 transactional · 5 control · 6 delete horizon
+
+A broker may write base offset and leader epoch in place without touching the CRC. Only what follows byte 61 is compressed. A record is
+
+    length, attributes (1 byte), timestamp delta, offset delta, key length, key, value length, value,
+    header count, {key length, key, value length, value} …
+
+with zig-zag varints; a length of -1 is null. After compaction deltas have gaps and the last offset stays, so offsets come from the header
+and never from counting.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from struct import Struct, error, pack_into
+from typing import NamedTuple
+
+import msgspec
+
+from sparklog.errors import DecodeError
+from sparklog.kernels import scan
+from sparklog.record.compression import DECOMPRESSED_BYTES_MAX, Codec, compress, decompress
+
+Buffer = bytes | bytearray | memoryview
+Headers = Sequence[tuple[str, bytes | None]]
+
+HEADER_SIZE = 61
+LENGTH_OVERHEAD = 12
+MAGIC = 2
+NO_TIMESTAMP = -1
+CREATE_TIME = 0
+LOG_APPEND_TIME = 1
+SEQUENCE_MAX = 2**31 - 1
+
+CODEC_BITS = 0x07
+TIMESTAMP_TYPE_BIT = 0x08
+TRANSACTIONAL_BIT = 0x10
+CONTROL_BIT = 0x20
+DELETE_HORIZON_BIT = 0x40
+
+_HEADER = Struct(">qiibIhiqqqhii")
+_VARINT_SIZE_MAX = 5
+_RECORD_OVERHEAD_MAX = 5 + 1 + 10 + 5 + 5 + 5 + 5
+
+
+class BatchHeader(NamedTuple):
+    """The 61 bytes before the records, field by field."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch."""
+        return self.length + LENGTH_OVERHEAD
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        """The offset that follows the batch."""
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def codec(self) -> Codec:
+        """DecodeError for one that Kafka does not have."""
+        try:
+            return Codec(self.attributes & CODEC_BITS)
+        except ValueError:
+            raise DecodeError(f"unknown codec {self.attributes & CODEC_BITS}") from None
+
+    @property
+    def is_compressed(self) -> bool:
+        return self.attributes & CODEC_BITS != 0
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.attributes & TRANSACTIONAL_BIT != 0
+
+    @property
+    def is_control(self) -> bool:
+        return self.attributes & CONTROL_BIT != 0
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        return self.attributes & DELETE_HORIZON_BIT != 0
+
+    @property
+    def timestamp_type(self) -> int:
+        """0 CreateTime, 1 LogAppendTime."""
+        return LOG_APPEND_TIME if self.attributes & TIMESTAMP_TYPE_BIT else CREATE_TIME
+
+    @property
+    def has_producer(self) -> bool:
+        """Whether an idempotent or transactional producer wrote it."""
+        return self.producer_id >= 0
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence of the last record; -1 without a producer."""
+        return -1 if self.base_sequence < 0 else sequence_after(self.base_sequence, self.last_offset_delta)
+
+
+class Record(msgspec.Struct, gc=False, frozen=True):
+    """One record; the timestamp is in milliseconds of Unix time, -1 for none."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+def sequence_after(sequence: int, count: int) -> int:
+    """The sequence `count` records after `sequence`: 2^31 - 1 is followed by 0."""
+    return (sequence + count) & SEQUENCE_MAX
+
+
+def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """The header of the batch at `position`, which may be cut behind it. DecodeError if it is not one of format v2."""
+    try:
+        header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
+    except error:
+        raise DecodeError("no room for the header of a record batch", position) from None
+    if header.magic != MAGIC:
+        raise DecodeError(f"magic {header.magic} is not {MAGIC}", position + 16)
+    if header.length < HEADER_SIZE - LENGTH_OVERHEAD:
+        raise DecodeError(f"batch length {header.length} is shorter than a header", position + 8)
+    return header
+
+
+def iterate_headers(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of every whole batch; an incomplete one at the end is left out."""
+    size = len(buffer)
+    while size - position >= HEADER_SIZE:
+        header = read_header(buffer, position)
+        if position + header.size > size:
+            return
+        yield position, header
+        position += header.size
+
+
+def decode_records(
+    buffer: Buffer,
+    start: int = 0,
+    *,
+    include_control: bool = False,
+    verify_crc: bool = True,
+    decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX,
+) -> list[Record]:
+    """The records of all whole batches from offset `start` on. DecodeError for bytes that do not follow the format.
+
+    `decompressed_bytes_max` bounds each batch.
+    """
+    view = memoryview(buffer)
+    records: list[Record] = []
+    try:
+        for position, fields in scan.headers(view, False):
+            header = BatchHeader._make(fields)
+            if header.next_offset <= start or (header.is_control and not include_control):
+                continue
+            end = position + header.size
+            if verify_crc and scan.crc(view[position + scan.CRC_START : end]) != header.crc:
+                raise DecodeError("CRC-32C does not match", position)
+            body: Buffer = view[position + HEADER_SIZE : end]
+            if header.is_compressed:
+                body = decompress(header.codec, body, decompressed_bytes_max)
+            append_timestamp = header.max_timestamp if header.timestamp_type == LOG_APPEND_TIME else None
+            records += scan.records(
+                body, 0, header.record_count, header.base_offset, header.base_timestamp, append_timestamp, start, Record
+            )
+    except ValueError as refused:
+        raise decode_error(refused) from refused
+    return records
+
+
+def decode_error(refused: ValueError) -> DecodeError:
+    """What a kernel refused, as the error that a caller of this package sees."""
+    if len(refused.args) == 3:
+        _, position, reason = refused.args
+        return DecodeError(reason, position)
+    return DecodeError(str(refused))
+
+
+class BatchBuilder:
+    """A batch that grows record by record.
+
+    Invariants: the base timestamp is that of the first record; offset deltas are 0, 1, 2 …; nothing is appended after `build`.
+    """
+
+    __slots__ = ("_base_timestamp", "_batch", "_is_built", "_max_timestamp", "record_count")
+
+    def __init__(self) -> None:
+        self._batch = bytearray(HEADER_SIZE)
+        self._base_timestamp = NO_TIMESTAMP
+        self._max_timestamp = NO_TIMESTAMP
+        self._is_built = False
+        self.record_count = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of the batch so far, before compression."""
+        return len(self._batch)
+
+    def append(self, key: bytes | None, value: bytes | None, headers: Headers, timestamp_ms: int) -> int:
+        """Add a record; gives the size of the batch so far, in bytes before compression."""
+        assert not self._is_built
+        if self.record_count == 0:
+            self._base_timestamp = self._max_timestamp = timestamp_ms
+        elif timestamp_ms > self._max_timestamp:
+            self._max_timestamp = timestamp_ms
+        scan.append_record(self._batch, timestamp_ms - self._base_timestamp, self.record_count, key, value, headers)
+        self.record_count += 1
+        return len(self._batch)
+
+    def build(
+        self,
+        *,
+        codec: Codec = Codec.NONE,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        base_sequence: int = -1,
+        base_offset: int = 0,
+        leader_epoch: int = -1,
+        is_transactional: bool = False,
+        is_control: bool = False,
+        timestamp_type: int = CREATE_TIME,
+        compression_level: int | None = None,
+    ) -> bytearray:
+        """The whole batch, ready to be sent; records keep their order."""
+        self._is_built = True
+        batch = self._batch
+        if codec:
+            compressed = compress(codec, memoryview(batch)[HEADER_SIZE:], compression_level)
+            batch = bytearray(HEADER_SIZE)
+            batch += compressed
+        attributes = codec | (TIMESTAMP_TYPE_BIT if timestamp_type else 0)
+        attributes |= (TRANSACTIONAL_BIT if is_transactional else 0) | (CONTROL_BIT if is_control else 0)
+        _HEADER.pack_into(
+            batch,
+            0,
+            base_offset,
+            len(batch) - LENGTH_OVERHEAD,
+            leader_epoch,
+            MAGIC,
+            0,
+            attributes,
+            self.record_count - 1,
+            self._base_timestamp,
+            self._max_timestamp,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            self.record_count,
+        )
+        pack_into(">I", batch, scan.CRC_POSITION, scan.crc(memoryview(batch)[scan.CRC_START :]))
+        return batch
+
+
+def record_size_max(key: bytes | None, value: bytes | None, headers: Headers) -> int:
+    """An upper bound of the bytes that `append` will add for this record."""
+    size = _RECORD_OVERHEAD_MAX + len(key or b"") + len(value or b"")
+    for name, header_value in headers:
+        size += 2 * _VARINT_SIZE_MAX + 4 * len(name) + len(header_value or b"")
+    return size
+
+
+def build_batch(
+    records: Iterable[tuple[bytes | None, bytes | None, Headers, int]],
+    *,
+    codec: Codec = Codec.NONE,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+    is_transactional: bool = False,
+    is_control: bool = False,
+    timestamp_type: int = CREATE_TIME,
+) -> bytearray:
+    """One whole batch of (key, value, headers, timestamp in ms)."""
+    builder = BatchBuilder()
+    for key, value, headers, timestamp_ms in records:
+        builder.append(key, value, headers, timestamp_ms)
+    return builder.build(
+        codec=codec,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        is_transactional=is_transactional,
+        is_control=is_control,
+        timestamp_type=timestamp_type,
+    )
