@@ -183,8 +183,8 @@ def _struct_program(cls: type[Message], version: int, *, is_flexible: bool, dept
     return codec.Program(cls, operations, is_flexible)
 
 
-def _operation(field: Field, version: int, *, is_flexible: bool, depth: int) -> codec.Operation:
-    def whole(code: int, element: codec.Program | None = None) -> codec.Operation:
+def _operation(field: Field, version: int, *, is_flexible: bool, depth: int) -> "codec.Operation":
+    def whole(code: int, element: codec.Program | None = None) -> "codec.Operation":
         is_nullable = version >= field.nullable_since
         return (code, field.name, element, field.default, field.factory, is_nullable, field.tag if is_flexible else -1)
 
