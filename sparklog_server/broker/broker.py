@@ -1,0 +1,394 @@
+"""The broker: one deterministic object. Bytes and time go in, effects come out.
+
+    receive ─► Framer ─► header ─► HANDLERS[api] ─► answer now ─────────────► Reply
+                                        │                                       ▲
+                                        └─► Parked ─► high watermark, commit, timer ─► woken or expired
+
+Each call from outside is a turn; at its end the broker answers those whose wait is over, lets muted sessions go on, and begins the syncs that
+are due. Nothing here blocks, reads a clock or calls back. `start` is the one call that may read files at length: nobody is connected yet.
+"""
+
+from collections.abc import Callable
+from heapq import heappop
+
+from sparklog_server.broker.quorum import Quorum
+from sparklog_server.log.log_dir import LogDir
+
+from sparklog.effects import Chunk, Disconnect, Effect, Halt, Reply
+from sparklog.errors import DecodeError, ErrorCode, code_of
+from sparklog.model import Instant, Micros, NodeId, SessionId, Ticket, Uuid
+from sparklog.wire.api_keys import API_VERSIONS
+from sparklog.wire.codec import decode
+from sparklog.wire.frame import RECEIVE_BUFFER_BYTES, Framer
+from sparklog.wire.header import UnsupportedVersion, decode_request_header, encode_reply
+from sparklog.wire.messages.allocate_producer_ids import AllocateProducerIdsResponse
+from sparklog.wire.messages.api_versions import ApiVersionsResponse
+from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse, Listener
+from sparklog.wire.schema import Message
+from sparklog_server.broker.authorization import allow_all
+from sparklog_server.broker.context import AutoCreation, Context, ProducerIdBlock, Proposed, Registration, Unfencing
+from sparklog_server.broker.dispatch import HANDLERS, SERVED
+from sparklog_server.broker.handlers.api_versions import served_versions
+from sparklog_server.broker.log_settings import log_settings
+from sparklog_server.broker.session import Call, Parked, Session
+from sparklog_server.config.settings import BrokerSettings, TopicSettings
+from sparklog_server.disk.door import Disk, StorageError
+from sparklog_server.log.settings import LogSettings
+from sparklog_server.replica.directory import Directory
+from sparklog_server.replica.partitions import Partitions, Trace
+
+_PRODUCE = 0
+_LEFT: list[Chunk] = []
+"""In place of an answer that has left: its chunks may hold files open."""
+
+
+class Broker:
+    """One node of a cluster.
+
+    Invariants: a session's answers leave in the order of its requests; a muted session runs no request; every effect of a turn is
+    returned by the call that began it.
+    """
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        disk: Disk,
+        *,
+        entropy: Callable[[int], bytes],
+        trace: Trace,
+        receive_buffer: bytearray | None = None,
+    ) -> None:
+        self.settings = settings
+        self._disk = disk
+        self._entropy = entropy
+        self._trace = trace
+        self._receive_buffer = receive_buffer if receive_buffer is not None else bytearray(RECEIVE_BUFFER_BYTES)
+        self._sessions: dict[SessionId, Session] = {}
+        self._resumable: list[Session] = []
+        self._mute_changes: list[tuple[SessionId, bool]] = []
+        self._effects: list[Effect] = []
+        self._last_ticket = 0
+        self._in_flight_max = settings.sparklog_session_in_flight_max
+        self._context: Context
+        self._partitions: Partitions
+        self._quorum: Quorum
+        self.is_ready = False
+        self.is_stopping = False
+        self.is_stopped = False
+
+    # -- life
+
+    def start(self, now: Instant) -> list[Effect]:
+        """Open the directories, recover the logs, join the quorum and register. Raises StorageError or DirectoryRefused."""
+        settings = self.settings
+        log_dirs = self._open_log_dirs(now)
+        cluster_id = log_dirs[0].cluster_id
+        self._partitions = Partitions(
+            NodeId(settings.node_id),
+            [Directory(log_dir, self._trace) for log_dir in log_dirs],
+            tickets=self._ticket,
+            settings_for=self._log_settings_for,
+            in_sync_min_for=lambda topic: self._topic_settings(topic).min_insync_replicas,
+            waits_for_sync=self._waits_for_sync,
+            parked_max=settings.sparklog_partition_parked_max,
+            trace=self._trace,
+        )
+        self._quorum, effects = Quorum.open(
+            self._disk,
+            settings,
+            log_dirs[0].directory_id,
+            cluster_id,
+            tickets=self._ticket,
+            entropy=self._entropy,
+            trace=self._trace,
+            now=now,
+        )
+        self._effects.extend(effects)
+        self._context = Context(settings, cluster_id, self._quorum, self._partitions, allow_all, served=SERVED)
+        self._context.propose(self._registration(log_dirs, cluster_id), Registration(), now)
+        return self._end_of_turn(now)
+
+    def stop(self, now: Instant) -> list[Effect]:
+        """Begin a clean stop: answer nothing more, make everything durable, then close the logs. `is_stopped` tells the end."""
+        self.is_stopping = True
+        self.is_ready = False
+        return self._end_of_turn(now)
+
+    def _open_log_dirs(self, now: Instant) -> list[LogDir]:
+        settings = self.settings
+        paths = list(dict.fromkeys((settings.metadata_log_dir, *settings.log_dirs)))
+        opened: list[LogDir] = []
+        cluster_id: str | None = None
+        for path in paths:
+            log_dir = LogDir.open(
+                self._disk,
+                path,
+                node_id=NodeId(settings.node_id),
+                cluster_id=cluster_id,
+                entropy=self._entropy,
+                defaults=log_settings(settings.topic_defaults(), settings),
+                settings_for=lambda topic: log_settings(settings.topic_defaults(), settings),
+                now=now,
+            )
+            cluster_id = log_dir.cluster_id
+            opened.append(log_dir)
+        return opened
+
+    def _registration(self, log_dirs: list[LogDir], cluster_id: str) -> BrokerRegistrationRequest:
+        settings = self.settings
+        return BrokerRegistrationRequest(
+            broker_id=settings.node_id,
+            cluster_id=cluster_id,
+            incarnation_id=Uuid(self._entropy(16)),
+            listeners=[
+                Listener(name=listener.name, host=listener.host, port=listener.port, security_protocol=0)
+                for listener in settings.advertised_listeners
+            ],
+            rack=settings.broker_rack,
+            log_dirs=[log_dir.directory_id for log_dir in log_dirs],
+        )
+
+    def _ticket(self) -> Ticket:
+        self._last_ticket += 1
+        return Ticket(self._last_ticket)
+
+    def _topic_settings(self, topic: str) -> TopicSettings:
+        return TopicSettings.of(self.settings.topic_defaults(), self._quorum.image.topic_config(topic))
+
+    def _log_settings_for(self, topic: str) -> LogSettings:
+        return log_settings(self._topic_settings(topic), self.settings)
+
+    def _waits_for_sync(self, topic: str, replica_count: int) -> bool:
+        flush = self._topic_settings(topic).sparklog_ack_flush
+        return flush == "always" or (flush == "auto" and replica_count == 1)
+
+    # -- sessions
+
+    def connected(self, session_id: SessionId, listener: str, local_address: str, peer_address: str, now: Instant) -> list[Effect]:
+        """A connection was accepted on `listener`."""
+        framer = Framer(frame_bytes_max=self.settings.socket_request_max_bytes, shared=self._receive_buffer)
+        self._sessions[session_id] = Session(session_id, framer, listener=listener, local_address=local_address, peer_address=peer_address)
+        return []
+
+    def buffer(self, session_id: SessionId) -> memoryview:
+        """Where the outside puts the next bytes received from this session; valid until the next call."""
+        return self._sessions[session_id].framer.buffer()
+
+    def receive(self, session_id: SessionId, size: int, now: Instant) -> list[Effect]:
+        """`size` bytes were put into `buffer(session_id)`."""
+        session = self._sessions[session_id]
+        try:
+            frames = session.framer.received(size)
+        except DecodeError as error:
+            self._close(session, f"not a Kafka frame: {error}")
+            return self._end_of_turn(now)
+        for frame in frames:
+            if session.is_muted or session.is_closing:
+                session.backlog.append(memoryview(bytearray(frame)))
+            else:
+                self._serve(session, frame, now)
+        return self._end_of_turn(now)
+
+    def disconnected(self, session_id: SessionId, now: Instant) -> list[Effect]:
+        """The connection is gone; what it still waits for is dropped when its time comes."""
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            session.is_closing = True
+            for call in session.owed:
+                if call.waiting is not None:
+                    call.waiting.abandoned()
+            session.owed.clear()
+            session.backlog.clear()
+        return self._end_of_turn(now)
+
+    def take_mute_changes(self) -> list[tuple[SessionId, bool]]:
+        """The sessions that must no longer be read (True) or may be read again (False), since the last call."""
+        changes, self._mute_changes = self._mute_changes, []
+        return changes
+
+    # -- time and results
+
+    def finished(self, ticket: Ticket, result: object, now: Instant) -> list[Effect]:
+        """A sync (None or StorageError) or a job (its result or exception) came back."""
+        if not self._partitions.finished(ticket, result):
+            error = result if isinstance(result, StorageError) else None
+            self._effects.extend(self._quorum.synced(ticket, error, now))
+        return self._end_of_turn(now)
+
+    def tick(self, now: Instant) -> list[Effect]:
+        """Time has passed: answer those whose time is up."""
+        timers = self._context.timers
+        while timers and timers[0][0] <= now.mono_us:
+            waiting = heappop(timers)[2]
+            if waiting.call.answer is None and not waiting.call.session.is_closing:
+                self._answer(waiting.call, waiting.expired(now))
+        deadline = self._quorum.deadline()
+        if deadline is not None and deadline <= now.mono_us:
+            self._effects.extend(self._quorum.tick(now))
+        return self._end_of_turn(now)
+
+    def deadline(self) -> Micros | None:
+        """When `tick` is wanted next, on the monotonic clock; None for not at all."""
+        timers = self._context.timers
+        while timers and (timers[0][2].call.answer is not None or timers[0][2].call.session.is_closing):
+            heappop(timers)
+        quorum = self._quorum.deadline()
+        if not timers:
+            return quorum
+        return timers[0][0] if quorum is None else min(timers[0][0], quorum)
+
+    # -- requests
+
+    def _serve(self, session: Session, frame: memoryview, now: Instant) -> None:
+        """Run one request."""
+        try:
+            header, body = decode_request_header(frame)
+            entry = HANDLERS.get(header.api_key)
+            if entry is None:
+                self._close(session, f"API {header.api_key} is not served here")
+                return
+            handler, request_class = entry
+            if header.api_key != _PRODUCE and len(frame) > self.settings.sparklog_frame_other_max_bytes:
+                self._close(session, f"a request of API {header.api_key} with {len(frame)} bytes")
+                return
+            request = decode(request_class, header.api_version, body)
+        except UnsupportedVersion as unsupported:
+            self._refuse_version(session, unsupported)
+            return
+        except DecodeError as error:
+            self._close(session, f"undecodable request: {error}")
+            return
+        call = Call(session, header.api_key, header.api_version, header.correlation_id, header.client_id)
+        answer = handler(self._context, call, request, now)
+        if isinstance(answer, Message):
+            self._answer(call, answer)
+        elif answer is not Parked.SILENT:
+            session.owed.append(call)
+            if answer is Parked.MUTING:
+                session.held_by = call
+            if answer is Parked.MUTING or len(session.owed) >= self._in_flight_max:
+                self._mute(session)
+
+    def _refuse_version(self, session: Session, unsupported: UnsupportedVersion) -> None:
+        """ApiVersions is answered in version 0 with what is spoken (KIP-511); anything else ends the connection, as Kafka does."""
+        header = unsupported.header
+        if header.api_key != API_VERSIONS:
+            self._close(session, str(unsupported))
+            return
+        call = Call(session, header.api_key, 0, header.correlation_id, header.client_id)
+        self._answer(call, ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=served_versions((API_VERSIONS,))))
+
+    def _answer(self, call: Call, message: Message) -> None:
+        """Give the answer out as soon as every earlier one of the session is out."""
+        session = call.session
+        chunks = encode_reply(message, call.api_key, call.version, call.correlation_id)
+        if not session.owed:
+            self._effects.append(Reply(session.id, chunks))
+            return
+        owed = session.owed
+        if call.waiting is None and call is not session.held_by:
+            owed.append(call)
+        call.answer = chunks
+        if call is session.held_by:
+            session.held_by = None
+        while owed and (answer := owed[0].answer) is not None:
+            owed.popleft().answer = _LEFT
+            self._effects.append(Reply(session.id, answer))
+        if session.is_muted and session.held_by is None and len(owed) < self._in_flight_max:
+            self._resumable.append(session)
+
+    def _mute(self, session: Session) -> None:
+        session.is_muted = True
+        self._mute_changes.append((session.id, True))
+
+    def _close(self, session: Session, reason: str) -> None:
+        if session.is_closing:
+            return
+        session.is_closing = True
+        session.backlog.clear()
+        self._trace("session-closed", peer=session.peer_address, listener=session.listener, reason=reason)
+        self._effects.append(Disconnect(session.id, reason))
+
+    # -- the end of a turn
+
+    def _end_of_turn(self, now: Instant) -> list[Effect]:
+        """Whatever this turn has set in motion, until nothing moves: commits, wake-ups, resumed sessions, syncs."""
+        context, partitions = self._context, self._partitions
+        while True:
+            if partitions.released:
+                self._wake(now)
+            elif context.effects or self._quorum.has_news:
+                self._effects.extend(context.effects)
+                context.effects.clear()
+                self._publish(now)
+            elif self._resumable:
+                self._resume(self._resumable.pop(), now)
+            else:
+                break
+        for session, reason in context.disconnects:
+            self._close(session, reason)
+        context.disconnects.clear()
+        self._effects.extend(partitions.due_syncs())
+        if self.is_stopping and not self.is_stopped and partitions.is_quiet and self._quorum.is_quiet:
+            self._quorum.close(now)
+            partitions.close(now)
+            self.is_stopped = True
+        effects, self._effects = self._effects, []
+        return effects
+
+    def _wake(self, now: Instant) -> None:
+        released = self._partitions.released[:]
+        self._partitions.released.clear()
+        for waiting in released:
+            call = waiting.call
+            if call.answer is None and not call.session.is_closing:
+                answer = waiting.woken(now)
+                if answer is not None:
+                    self._answer(call, answer)
+
+    def _publish(self, now: Instant) -> None:
+        """The metadata log has committed more: follow the new image, then answer those who asked for it."""
+        quorum, partitions = self._quorum, self._partitions
+        for delta in quorum.take_deltas():
+            self._effects.extend(partitions.apply(delta, now))
+        for token, reply in quorum.take_committed():
+            self._committed(token, reply, now)
+
+    def _committed(self, token: object, reply: Message, now: Instant) -> None:
+        context = self._context
+        match token, reply:
+            case Proposed(), _:
+                if not token.call.session.is_closing:
+                    self._answer(token.call, reply)
+            case AutoCreation(), _:
+                context.auto_creations.difference_update(token.names)
+            case ProducerIdBlock(), AllocateProducerIdsResponse():
+                ids = context.producer_ids
+                if reply.error_code == 0:
+                    ids.granted(reply.producer_id_start, reply.producer_id_len)
+                ids.is_asked = False
+                self._partitions.released.extend(ids.waiting)
+                ids.waiting.clear()
+            case Registration(), BrokerRegistrationResponse():
+                if reply.error_code:
+                    self._effects.append(Halt(f"the controller refused the registration: {code_of(reply.error_code).name}"))
+                    return
+                context.broker_epoch = reply.broker_epoch
+                heartbeat = BrokerHeartbeatRequest(broker_id=self.settings.node_id, broker_epoch=reply.broker_epoch, want_fence=False)
+                context.propose(heartbeat, Unfencing(), now)
+            case Unfencing(), BrokerHeartbeatResponse():
+                self.is_ready = not reply.is_fenced
+                self._trace("broker-ready" if self.is_ready else "broker-still-fenced", node=self.settings.node_id)
+            case _:
+                raise AssertionError(f"no one awaits {type(reply).__name__} by {token!r}")
+
+    def _resume(self, session: Session, now: Instant) -> None:
+        """Run what arrived while the session was muted, until it is muted again or nothing is left; then read on."""
+        if not session.is_muted or session.is_closing:
+            return
+        session.is_muted = False
+        while session.backlog and not session.is_muted and not session.is_closing:
+            self._serve(session, session.backlog.popleft(), now)
+        if not session.is_muted:
+            self._mute_changes.append((session.id, False))

@@ -1,0 +1,101 @@
+"""What a handler may use: the image, this node's partitions, the quorum, and the ways to park, propose and disconnect."""
+
+from collections.abc import Callable
+from heapq import heapify, heappush
+from typing import NamedTuple
+
+from sparklog_server.broker.quorum import Quorum
+
+from sparklog.effects import Effect
+from sparklog.model import Instant, Micros
+from sparklog_server.broker.authorization import Operation, Resource
+from sparklog_server.broker.producer_ids import ProducerIds
+from sparklog_server.broker.session import Call, Session, Waiting
+from sparklog_server.config.settings import BrokerSettings
+from sparklog_server.metadata.image import MetadataImage
+from sparklog_server.replica.partitions import Partitions
+
+
+class Proposed:
+    """The token of a request whose answer is the controller's own."""
+
+    __slots__ = ("call",)
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+
+
+class AutoCreation(NamedTuple):
+    """The token of topics that are created because a client named them."""
+
+    names: tuple[str, ...]
+
+
+class ProducerIdBlock:
+    """The token of an asked-for block of producer ids."""
+
+
+class Registration:
+    """The token of this broker's own registration."""
+
+
+class Unfencing:
+    """The token of the heartbeat that unfences this broker."""
+
+
+_TIMERS_SWEPT_FROM = 1024
+
+Allow = Callable[[str, Operation, Resource, str], bool]
+
+
+class Context:
+    """The broker as its handlers see it; `effects` and `disconnects` are emptied by the broker at the end of each turn."""
+
+    def __init__(
+        self, settings: BrokerSettings, cluster_id: str, quorum: Quorum, partitions: Partitions, allow: Allow, served: tuple[int, ...]
+    ) -> None:
+        self.settings = settings
+        self.served = served
+        self.cluster_id = cluster_id
+        self.broker_epoch = -1
+        self.quorum = quorum
+        self.partitions = partitions
+        self.producer_ids = ProducerIds()
+        self.auto_creations: set[str] = set()
+        self.effects: list[Effect] = []
+        self.disconnects: list[tuple[Session, str]] = []
+        self.timers: list[tuple[Micros, int, Waiting]] = []
+        self._allow = allow
+        self._sequence = 0
+        self._timers_swept_at = _TIMERS_SWEPT_FROM
+
+    @property
+    def image(self) -> MetadataImage:
+        """The published metadata."""
+        return self.quorum.image
+
+    def allow(self, call: Call, operation: Operation, resource: Resource, name: str) -> bool:
+        """Whether the caller may do this."""
+        return self._allow(call.session.principal, operation, resource, name)
+
+    def park(self, waiting: Waiting, timeout_ms: int, now: Instant) -> None:
+        """Answer with `expired` after `timeout_ms`, unless it was answered before."""
+        waiting.call.waiting = waiting
+        self._sequence += 1
+        if len(self.timers) >= self._timers_swept_at:
+            self._sweep_timers()
+        heappush(self.timers, (Micros(now.mono_us + max(timeout_ms, 0) * 1000), self._sequence, waiting))
+
+    def _sweep_timers(self) -> None:
+        """Drop the timers of answered calls: most are answered long before their time, and would pile up until then."""
+        self.timers = [timer for timer in self.timers if timer[2].call.answer is None and not timer[2].call.session.is_closing]
+        heapify(self.timers)
+        self._timers_swept_at = max(_TIMERS_SWEPT_FROM, 2 * len(self.timers))
+
+    def propose(self, command: object, token: object, now: Instant) -> None:
+        """Have the controller decide `command`; `token` comes back with its reply once that is committed."""
+        self.effects.extend(self.quorum.propose(command, token, now))
+
+    def disconnect(self, session: Session, reason: str) -> None:
+        """Close the session at the end of this turn."""
+        self.disconnects.append((session, reason))

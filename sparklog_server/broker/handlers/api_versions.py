@@ -1,0 +1,52 @@
+"""ApiVersions: what this broker speaks, and the features of its cluster (KIP-35, KIP-511, KIP-584)."""
+
+import re
+
+from sparklog.errors import ErrorCode
+from sparklog.model import Instant
+from sparklog.wire.api_keys import API_BY_KEY
+from sparklog.wire.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+from sparklog_server.broker.context import Context
+from sparklog_server.broker.session import Call
+
+_SOFTWARE_SINCE = 3
+_ZERO_MINIMUM_SINCE = 4  # earlier clients reject a supported feature whose minimum is 0 (KAFKA-17011)
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+ADVERTISED_FROM = {0: 0, 11: 0}
+"""APIs advertised from lower than they are served: librdkafka up to 2.11.0 takes Produce 0 for the sign that codecs work (KAFKA-18659)."""
+
+
+def api_versions(context: Context, call: Call, request: ApiVersionsRequest, now: Instant) -> ApiVersionsResponse:
+    """The version ranges of every served API; INVALID_REQUEST for a client that does not name itself properly."""
+    names = (request.client_software_name, request.client_software_version)
+    if call.version >= _SOFTWARE_SINCE and not all(_SOFTWARE.fullmatch(name) for name in names):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    supported = [
+        SupportedFeatureKey(name=name, min_version=low, max_version=high)
+        for name, (low, high) in context.supported_features.items()
+        if low > 0 or call.version >= _ZERO_MINIMUM_SINCE
+    ]
+    finalized = [
+        FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level) for name, level in context.image.features.items()
+    ]
+    return ApiVersionsResponse(
+        api_keys=served_versions(context.served),
+        supported_features=supported,
+        finalized_features_epoch=context.image.features_epoch,
+        finalized_features=finalized,
+    )
+
+
+def served_versions(served: tuple[int, ...]) -> list[ApiVersion]:
+    """The rows of the answer: key, lowest and highest version."""
+    return [
+        ApiVersion(api_key=key, min_version=ADVERTISED_FROM.get(key, API_BY_KEY[key].since), max_version=API_BY_KEY[key].until)
+        for key in served
+    ]

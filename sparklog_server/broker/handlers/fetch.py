@@ -1,0 +1,147 @@
+"""Fetch: whole batches as file slices, at once or when enough of them is committed (long poll by min bytes and max wait, KIP-74).
+
+Sessions (KIP-227) are optional for a broker: a full fetch is answered with session id 0, so the client goes on sending full fetches.
+"""
+
+from sparklog_server.log.partition_log import OffsetOutOfRange
+
+from sparklog.errors import ErrorCode
+from sparklog.model import Instant, Offset
+from sparklog.wire.messages.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from sparklog_server.broker.authorization import Operation, Resource
+from sparklog_server.broker.context import Context
+from sparklog_server.broker.session import Call, Parked
+from sparklog_server.replica.partition import Partition, PartitionUnavailable
+from sparklog_server.replica.purgatory import PurgatoryFull
+
+_TOPIC_IDS_SINCE = 13
+_READ_COMMITTED = 1
+_FULL_FETCH_EPOCHS = (-1, 0)
+
+
+def fetch(context: Context, call: Call, request: FetchRequest, now: Instant) -> FetchResponse | Parked:
+    """Read what is committed from each asked offset on; wait for `min_bytes` of it at most `max_wait_ms`."""
+    if request.session_epoch not in _FULL_FETCH_EPOCHS:
+        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    wanted = _ParkedFetch(context, call, request)
+    response, is_due = wanted.read()
+    if is_due or request.max_wait_ms <= 0:
+        return response
+    if not wanted.watch():
+        return response
+    context.park(wanted, request.max_wait_ms, now)
+    return Parked.MUTING
+
+
+class _ParkedFetch:
+    """A fetch, and where it watches while what it asked for is not there yet."""
+
+    __slots__ = ("_context", "_request", "_watched", "call")
+
+    def __init__(self, context: Context, call: Call, request: FetchRequest) -> None:
+        self.call = call
+        self._context = context
+        self._request = request
+        self._watched: list[tuple[Partition, int]] = []
+
+    def read(self) -> tuple[FetchResponse, bool]:
+        """What can be answered now, and whether it should be: enough bytes, or an error the client must hear of."""
+        request = self._request
+        room = min(request.max_bytes, self._context.settings.fetch_max_bytes)
+        found_bytes = 0
+        failed = False
+        responses = []
+        for topic in request.topics:
+            parts = []
+            name = self._topic_name(topic.topic, topic.topic_id)
+            for asked in topic.partitions:
+                part = self._read_partition(name, asked, room, at_least_one=found_bytes == 0)
+                size = 0 if part.records is None else len(part.records)  # type: ignore[arg-type]
+                found_bytes += size
+                room = max(room - size, 0)
+                failed |= part.error_code != 0
+                parts.append(part)
+            responses.append(FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=parts))
+        return FetchResponse(responses=responses), failed or found_bytes >= request.min_bytes
+
+    def watch(self) -> bool:
+        """Watch every partition for its next move; False if one of them has no room for another watcher."""
+        for topic in self._request.topics:
+            name = self._topic_name(topic.topic, topic.topic_id)
+            for asked in topic.partitions:
+                partition = None if name is None else self._context.partitions.find(name, asked.partition)
+                if partition is None:
+                    continue
+                try:
+                    self._watched.append((partition, partition.purgatory.watch(self)))
+                except PurgatoryFull:
+                    self._unwatch()
+                    return False
+        return True
+
+    def woken(self, now: Instant) -> FetchResponse | None:
+        """Something moved: answer if it is enough, else watch on."""
+        self._unwatch()
+        response, is_due = self.read()
+        if is_due or not self.watch():
+            return response
+        return None
+
+    def expired(self, now: Instant) -> FetchResponse:
+        """Time is up: whatever is there."""
+        self._unwatch()
+        return self.read()[0]
+
+    def abandoned(self) -> None:
+        """Nobody is left to answer."""
+        self._unwatch()
+
+    def _unwatch(self) -> None:
+        for partition, key in self._watched:
+            partition.purgatory.unwatch(key)
+        self._watched.clear()
+
+    def _topic_name(self, name: str, topic_id: bytes) -> str | None:
+        if self.call.version < _TOPIC_IDS_SINCE:
+            return name
+        known = self._context.image.topics_by_id.get(topic_id)
+        return None if known is None else known.name
+
+    def _read_partition(self, topic: str | None, asked: FetchPartition, room: int, *, at_least_one: bool) -> PartitionData:
+        part = PartitionData(partition_index=asked.partition, high_watermark=-1)
+        if topic is None:
+            part.error_code = ErrorCode.UNKNOWN_TOPIC_ID
+            return part
+        context = self._context
+        if not context.allow(self.call, Operation.READ, Resource.TOPIC, topic):
+            part.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            return part
+        partition = context.partitions.find(topic, asked.partition)
+        if partition is None:
+            part.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return part
+        try:
+            leader = partition.leader_for(asked.current_leader_epoch)
+            limit = partition.last_stable_offset if self._request.isolation_level == _READ_COMMITTED else leader.high_watermark
+            part.high_watermark = leader.high_watermark
+            part.last_stable_offset = partition.last_stable_offset
+            part.log_start_offset = partition.log.log_start_offset
+            start = Offset(asked.fetch_offset)
+            # The log end, not the high watermark, bounds what may be asked for: a client may stand just past what is committed.
+            if start < limit or start > partition.log.log_end_offset or start < part.log_start_offset:
+                part.records = partition.read(start, limit, min(asked.partition_max_bytes, room), at_least_one=at_least_one)
+            if part.records is None:
+                part.records = b""
+        except PartitionUnavailable as unavailable:
+            part.error_code = unavailable.code
+        except OffsetOutOfRange:
+            part.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+        if part.error_code:
+            part.records = b""
+        return part

@@ -1,0 +1,115 @@
+"""Metadata and DescribeCluster: who the brokers are, as seen from the listener that was asked, and who leads what."""
+
+from sparklog_server.controller.topics import topic_name_error
+
+from sparklog.errors import ErrorCode
+from sparklog.model import ZERO_UUID, Instant
+from sparklog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from sparklog.wire.messages.describe_cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
+from sparklog.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
+from sparklog_server.broker.context import AutoCreation, Context
+from sparklog_server.broker.session import Call
+from sparklog_server.metadata.image import TopicImage
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+
+_EMPTY_MEANS_ALL_BEFORE = 1
+_BROKER_ENDPOINTS = 1
+_MISMATCHED_ENDPOINT_SINCE = 1
+
+
+def metadata(context: Context, call: Call, request: MetadataRequest, now: Instant) -> MetadataResponse:
+    """Brokers and topics; a missing topic is created if both sides wish, and answered as unknown until it is there."""
+    image = context.image
+    listener = call.session.listener
+    response = MetadataResponse(cluster_id=context.cluster_id, controller_id=context.settings.node_id)
+    response.brokers = [
+        MetadataResponseBroker(node_id=broker.node_id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
+        for broker in image.brokers.values()
+        if not broker.is_fenced and (endpoint := broker.endpoint(listener)) is not None
+    ]
+    wanted = request.topics
+    if wanted is None or (not wanted and call.version < _EMPTY_MEANS_ALL_BEFORE):
+        response.topics = [_topic(topic) for topic in image.topics_by_name.values() if _may_see(context, call, topic.name)]
+        return response
+    missing = []
+    for asked in wanted:
+        known = image.topics_by_id.get(asked.topic_id) if asked.topic_id != ZERO_UUID else image.topics_by_name.get(asked.name or "")
+        if known is not None and _may_see(context, call, known.name):
+            response.topics.append(_topic(known))
+        elif asked.topic_id != ZERO_UUID:
+            response.topics.append(MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id))
+        elif not _may_see(context, call, asked.name or ""):
+            response.topics.append(MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=asked.name))
+        else:
+            name = asked.name or ""
+            code = ErrorCode.INVALID_TOPIC_EXCEPTION if topic_name_error(name) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            response.topics.append(MetadataResponseTopic(error_code=code, name=name))
+            if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                missing.append(name)
+    if missing and request.allow_auto_topic_creation and context.settings.auto_create_topics_enable:
+        _create(context, call, missing, now)
+    return response
+
+
+def _may_see(context: Context, call: Call, topic: str) -> bool:
+    return context.allow(call, Operation.DESCRIBE, Resource.TOPIC, topic)
+
+
+def _topic(topic: TopicImage) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=[
+            MetadataResponsePartition(
+                error_code=ErrorCode.NONE if partition.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+                partition_index=index,
+                leader_id=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=list(partition.replicas),
+                isr_nodes=list(partition.isr),
+            )
+            for index, partition in enumerate(topic.partitions)
+        ],
+    )
+
+
+def _create(context: Context, call: Call, names: list[str], now: Instant) -> None:
+    wanted = [
+        name
+        for name in dict.fromkeys(names)
+        if name not in context.auto_creations and context.allow(call, Operation.CREATE, Resource.TOPIC, name)
+    ]
+    if not wanted:
+        return
+    context.auto_creations.update(wanted)
+    topics = [CreatableTopic(name=name, num_partitions=-1, replication_factor=-1) for name in wanted]
+    context.propose(CreateTopicsRequest(topics=topics, timeout_ms=30_000), AutoCreation(tuple(wanted)), now)
+
+
+def describe_cluster(context: Context, call: Call, request: DescribeClusterRequest, now: Instant) -> DescribeClusterResponse:
+    """The brokers of the cluster with the listener that was asked (KIP-700, KIP-919)."""
+    if request.endpoint_type != _BROKER_ENDPOINTS:
+        code = ErrorCode.MISMATCHED_ENDPOINT_TYPE if call.version >= _MISMATCHED_ENDPOINT_SINCE else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+        return DescribeClusterResponse(error_code=code, error_message="this is a broker endpoint; controllers are not asked here")
+    if not context.allow(call, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME):
+        return DescribeClusterResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    return DescribeClusterResponse(
+        cluster_id=context.cluster_id,
+        controller_id=context.settings.node_id,
+        brokers=[
+            DescribeClusterBroker(
+                broker_id=broker.node_id, host=endpoint.host, port=endpoint.port, rack=broker.rack, is_fenced=broker.is_fenced
+            )
+            for broker in context.image.brokers.values()
+            if (request.include_fenced_brokers or not broker.is_fenced) and (endpoint := broker.endpoint(call.session.listener)) is not None
+        ],
+    )

@@ -1,0 +1,146 @@
+"""ListOffsets: an offset for a timestamp, or for one of the special ones.
+
+`latest` waits until the high watermark reaches the log end seen on arrival, so a producer's acks=1 followed by read-latest never misses its
+own record although it is shown only once it is durable.
+"""
+
+from sparklog.errors import ErrorCode
+from sparklog.model import Instant, Offset, OffsetAndEpoch
+from sparklog.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from sparklog_server.broker.authorization import Operation, Resource
+from sparklog_server.broker.context import Context
+from sparklog_server.broker.session import Call, Parked
+from sparklog_server.replica.partition import Partition, PartitionUnavailable
+from sparklog_server.replica.purgatory import PurgatoryFull
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+
+_SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+_READ_COMMITTED = 1
+_WAIT_MS = 30_000  # Kafka's default request.timeout.ms: a client has given up by then
+
+
+def list_offsets(context: Context, call: Call, request: ListOffsetsRequest, now: Instant) -> ListOffsetsResponse | Parked:
+    """Answer every partition; those that ask for the latest offset may have to wait for the high watermark."""
+    response = ListOffsetsResponse(topics=[])
+    waiting = _ParkedLatest(call, response, is_committed_only=request.isolation_level == _READ_COMMITTED)
+    for topic in request.topics:
+        parts = []
+        for asked in topic.partitions:
+            part = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
+            parts.append(part)
+            try:
+                _answer(context, call, topic.name, asked, part, waiting)
+            except PartitionUnavailable as unavailable:
+                part.error_code = unavailable.code
+        response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=parts))
+    if not waiting.remaining:
+        return response
+    context.park(waiting, _WAIT_MS, now)
+    return Parked.MUTING
+
+
+def _answer(
+    context: Context, call: Call, topic: str, asked: ListOffsetsPartition, part: ListOffsetsPartitionResponse, waiting: "_ParkedLatest"
+) -> None:
+    if not context.allow(call, Operation.DESCRIBE, Resource.TOPIC, topic):
+        raise PartitionUnavailable(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    if call.version < _SINCE.get(asked.timestamp, 0) or asked.timestamp < EARLIEST_PENDING_UPLOAD:
+        raise PartitionUnavailable(ErrorCode.UNSUPPORTED_VERSION)
+    partition = context.partitions.find(topic, asked.partition_index)
+    if partition is None:
+        raise PartitionUnavailable(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    leader = partition.leader_for(asked.current_leader_epoch)
+    log = partition.log
+    if asked.timestamp == LATEST:
+        waiting.add(partition, log.log_end_offset, part)
+    elif asked.timestamp in (EARLIEST, EARLIEST_LOCAL):
+        part.offset = log.log_start_offset
+        part.leader_epoch = partition.epoch_at(log.log_start_offset)
+    elif asked.timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        part.offset = -1  # nothing is tiered
+    else:
+        limit = partition.last_stable_offset if waiting.is_committed_only else leader.high_watermark
+        found = (
+            partition.max_timestamp(limit) if asked.timestamp == MAX_TIMESTAMP else partition.offset_for_timestamp(asked.timestamp, limit)
+        )
+        if found is not None:
+            part.timestamp, part.offset, part.leader_epoch = found
+
+
+class _Share:
+    """One partition whose latest offset is known once the high watermark reaches `until`."""
+
+    __slots__ = ("call", "part", "partition", "until", "whole")
+
+    def __init__(self, whole: "_ParkedLatest", partition: Partition, until: Offset, part: ListOffsetsPartitionResponse) -> None:
+        self.call = whole.call
+        self.whole = whole
+        self.partition = partition
+        self.until = until
+        self.part = part
+
+    def fill(self) -> None:
+        partition = self.partition
+        try:
+            leader = partition.leader_for(-1)
+        except PartitionUnavailable as unavailable:
+            self.part.error_code = unavailable.code
+            return
+        if leader.high_watermark < self.until:
+            self.part.error_code = ErrorCode.OFFSET_NOT_AVAILABLE
+            return
+        latest = OffsetAndEpoch(
+            partition.last_stable_offset if self.whole.is_committed_only else leader.high_watermark, leader.leader_epoch
+        )
+        self.part.offset, self.part.leader_epoch = latest
+
+    def woken(self, now: Instant) -> ListOffsetsResponse | None:
+        self.fill()
+        self.whole.remaining.remove(self)
+        return None if self.whole.remaining else self.whole.response
+
+
+class _ParkedLatest:
+    """A ListOffsets of which the shares in `remaining` are not known yet."""
+
+    __slots__ = ("call", "is_committed_only", "remaining", "response")
+
+    def __init__(self, call: Call, response: ListOffsetsResponse, *, is_committed_only: bool) -> None:
+        self.call = call
+        self.response = response
+        self.is_committed_only = is_committed_only
+        self.remaining: list[_Share] = []
+
+    def add(self, partition: Partition, until: Offset, part: ListOffsetsPartitionResponse) -> None:
+        """Fill `part` now if the high watermark has reached `until`, else when it does."""
+        share = _Share(self, partition, until, part)
+        if partition.high_watermark >= until:
+            share.fill()
+            return
+        try:
+            partition.purgatory.park(until, share)
+        except PurgatoryFull:
+            part.error_code = ErrorCode.OFFSET_NOT_AVAILABLE
+            return
+        self.remaining.append(share)
+
+    def expired(self, now: Instant) -> ListOffsetsResponse:
+        for share in self.remaining:
+            share.fill()
+        self.remaining.clear()
+        return self.response
+
+    def abandoned(self) -> None:
+        """The shares stay parked until they are passed, and are dropped then."""

@@ -1,0 +1,29 @@
+"""The producer ids this broker may hand out: a block from the controller at a time (KIP-730)."""
+
+from sparklog.model import ProducerId
+
+
+class ProducerIds:
+    """A half-open block `[next, limit)` of producer ids, and who waits for the next block."""
+
+    __slots__ = ("_limit", "_next", "is_asked", "waiting")
+
+    def __init__(self) -> None:
+        self._next = 0
+        self._limit = 0
+        self.is_asked = False
+        self.waiting: list[object] = []
+
+    def take(self) -> ProducerId | None:
+        """The next id, or None when the block is used up."""
+        if self._next == self._limit:
+            return None
+        taken = ProducerId(self._next)
+        self._next += 1
+        return taken
+
+    def granted(self, first: int, count: int) -> None:
+        """The controller granted the block `[first, first + count)`; what was left of the old one is dropped."""
+        self._next = first
+        self._limit = first + count
+        self.is_asked = False

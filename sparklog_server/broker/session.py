@@ -1,0 +1,95 @@
+"""One client connection as the broker sees it: who it is, which bytes are half here, and which answers are still owed.
+
+    reading ──a request parks that must hold up the next──► muted ──its answer leaves──► reading
+       └── nonsense, or acks=0 that failed ──► closing
+
+Answers leave in the order of their requests. `owed` holds a call from the moment it could not be answered at once until every earlier
+call and itself are answered.
+"""
+
+from collections import deque
+from enum import Enum
+from typing import Protocol
+
+from sparklog.effects import Chunk
+from sparklog.model import Instant, SessionId
+from sparklog.wire.frame import Framer
+from sparklog.wire.schema import Message
+
+
+class Call:
+    """One request on its way: where its answer goes and how it is to be written.
+
+    `answer` is None until it is known, and empty once it has left. `waiting` is what a parked request waits by.
+    """
+
+    __slots__ = ("answer", "api_key", "client_id", "correlation_id", "session", "version", "waiting")
+
+    def __init__(self, session: "Session", api_key: int, version: int, correlation_id: int, client_id: str | None) -> None:
+        self.session = session
+        self.api_key = api_key
+        self.version = version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.answer: list[Chunk] | None = None
+        self.waiting: Waiting | None = None
+
+
+class Session:
+    """A connection; `backlog` holds whole frames that arrived while it was muted, `held_by` the parked call that the next ones wait for."""
+
+    __slots__ = (
+        "backlog",
+        "framer",
+        "held_by",
+        "id",
+        "is_closing",
+        "is_muted",
+        "listener",
+        "local_address",
+        "owed",
+        "peer_address",
+        "principal",
+    )
+
+    def __init__(self, session_id: SessionId, framer: Framer, *, listener: str, local_address: str, peer_address: str) -> None:
+        self.id = session_id
+        self.framer = framer
+        self.listener = listener
+        self.local_address = local_address
+        self.peer_address = peer_address
+        self.principal = "User:ANONYMOUS"
+        self.owed: deque[Call] = deque()
+        self.backlog: deque[memoryview] = deque()
+        self.held_by: Call | None = None
+        self.is_muted = False
+        self.is_closing = False
+
+
+class Parked(Enum):
+    """What a handler returns when there is no answer yet."""
+
+    FLOWING = "later requests of the session may run: the ordered half of this one is done"
+    MUTING = "later requests of the session wait"
+    SILENT = "there will be no answer"
+
+
+class Wakeable(Protocol):
+    """What a purgatory hands back: a parked request, or one partition's share of it."""
+
+    call: Call
+
+    def woken(self, now: Instant) -> Message | None:
+        """What was waited for has come, or never will: the answer, or None to go on waiting."""
+
+
+class Waiting(Protocol):
+    """A parked request as its timer and its session know it."""
+
+    call: Call
+
+    def expired(self, now: Instant) -> Message:
+        """The answer when time has run out."""
+
+    def abandoned(self) -> None:
+        """The session is gone: leave no trace where others look."""

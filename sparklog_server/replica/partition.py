@@ -1,0 +1,191 @@
+"""One partition on this node: its log, its leadership, and who waits for it.
+
+    online ── StorageError, or its log directory failed ──► offline      (final until the process starts again)
+       └──── deleted by the metadata ────► closed
+
+This is the one place where the disk's fault is caught: the partition goes offline and every waiting request learns of it.
+"""
+
+from typing import Protocol
+
+from sparklog.effects import FileSlice
+from sparklog.errors import ErrorCode
+from sparklog.model import Instant, LeaderEpoch, NodeId, Offset, TopicPartition
+from sparklog_server.disk.door import DiskFile, StorageError
+from sparklog_server.log.partition_log import AppendResult, PartitionLog
+from sparklog_server.replica.leader import LeaderReplica
+from sparklog_server.replica.purgatory import Purgatory
+
+
+class PartitionUnavailable(Exception):
+    """The partition cannot serve: `code` says why (offline, not the leader, gone)."""
+
+    def __init__(self, code: ErrorCode) -> None:
+        super().__init__(code.name)
+        self.code = code
+
+
+class Home(Protocol):
+    """What a partition needs of the directory it lives in."""
+
+    def mark_dirty(self, partition: "Partition") -> None:
+        """`partition` has records that are not durable yet."""
+
+    def storage_failed(self, error: StorageError) -> None:
+        """The disk refused: every partition of the directory goes offline, the caller's too."""
+
+
+class Partition:
+    """Log, leadership and purgatory of one partition.
+
+    Invariants: log start ≤ high watermark ≤ log end; a record below the high watermark is committed by the rule of `sparklog.ack.flush`;
+    an offline partition has no leader and parks nobody.
+    """
+
+    __slots__ = ("_home", "_released", "_waits_for_sync", "error", "in_sync_min", "leader", "log", "purgatory", "topic_partition")
+
+    def __init__(self, log: PartitionLog, home: Home, *, parked_max: int, released: list[object]) -> None:
+        self.topic_partition: TopicPartition = log.topic_partition
+        self.log = log
+        self.leader: LeaderReplica | None = None
+        self.purgatory = Purgatory(parked_max)
+        self.error: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        self._released = released
+        self._home = home
+        self._waits_for_sync = True
+        self.in_sync_min = 1
+
+    # -- leadership
+
+    def lead(
+        self,
+        leader_epoch: LeaderEpoch,
+        *,
+        followers: tuple[NodeId, ...],
+        isr: tuple[NodeId, ...],
+        high_watermark: Offset,
+        waits_for_sync: bool,
+        now: Instant,
+    ) -> None:
+        """Become the leader in `leader_epoch`, starting from the high watermark known to be safe."""
+        if self.error is ErrorCode.KAFKA_STORAGE_ERROR:
+            return
+        log = self.log
+        self._waits_for_sync = waits_for_sync
+        start = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
+        self.leader = LeaderReplica(leader_epoch, followers=followers, isr=isr, high_watermark=start, now=now)
+        self.error = ErrorCode.NONE
+        try:
+            log.assign_epoch(leader_epoch, log.log_end_offset)
+        except StorageError as error:
+            self._home.storage_failed(error)
+            raise PartitionUnavailable(ErrorCode.KAFKA_STORAGE_ERROR) from error
+        self._own_end_moved(log.recovery_point if waits_for_sync else log.log_end_offset)
+        if waits_for_sync and log.recovery_point < log.log_end_offset:
+            self._home.mark_dirty(self)
+
+    def leader_for(self, claimed_epoch: int) -> LeaderReplica:
+        """The leadership, if a peer that believes in `claimed_epoch` (-1: none claimed) may use it. Raises PartitionUnavailable."""
+        leader = self.leader
+        if leader is None:
+            raise PartitionUnavailable(self.error)
+        if claimed_epoch >= 0 and claimed_epoch != leader.leader_epoch:
+            raise PartitionUnavailable(
+                ErrorCode.FENCED_LEADER_EPOCH if claimed_epoch < leader.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
+            )
+        return leader
+
+    # -- watermarks
+
+    @property
+    def high_watermark(self) -> Offset:
+        """The end of what is committed; the log start while there is no leader."""
+        return self.leader.high_watermark if self.leader is not None else self.log.log_start_offset
+
+    @property
+    def last_stable_offset(self) -> Offset:
+        """The end of what a read-committed reader may see; no transaction is open yet, so it is the high watermark."""
+        return self.high_watermark
+
+    @property
+    def has_enough_in_sync(self) -> bool:
+        """Whether acks=all may be promised: the ISR, this leader included, has `min.insync.replicas` members."""
+        return self.leader is None or 1 + len(self.leader.in_sync_followers) >= self.in_sync_min
+
+    # -- append, read and sync
+
+    def append(self, records: memoryview, now: Instant) -> AppendResult:
+        """Append a client's batch as leader. Raises PartitionUnavailable or RecordsRefused."""
+        leader = self.leader
+        if leader is None:
+            raise PartitionUnavailable(self.error)
+        try:
+            result = self.log.append(records, leader.leader_epoch, now)
+        except StorageError as error:
+            self._home.storage_failed(error)
+            raise PartitionUnavailable(ErrorCode.KAFKA_STORAGE_ERROR) from error
+        if self._waits_for_sync:
+            self._home.mark_dirty(self)
+        else:
+            self._own_end_moved(self.log.log_end_offset)
+        return result
+
+    def read(self, start: Offset, limit: Offset, bytes_max: int, *, at_least_one: bool) -> FileSlice | None:
+        """Whole batches of `[start, limit)`; None if there are none. Raises PartitionUnavailable or OffsetOutOfRange."""
+        try:
+            return self.log.read(start, limit, bytes_max, at_least_one=at_least_one)
+        except StorageError as error:
+            self._home.storage_failed(error)
+            raise PartitionUnavailable(ErrorCode.KAFKA_STORAGE_ERROR) from error
+
+    def offset_for_timestamp(self, timestamp_ms: int, limit: Offset) -> tuple[int, Offset, LeaderEpoch] | None:
+        """Timestamp, offset and epoch of the first record below `limit` at or after `timestamp_ms`. Raises PartitionUnavailable."""
+        try:
+            return self.log.offset_for_timestamp(timestamp_ms, limit)
+        except StorageError as error:
+            self._home.storage_failed(error)
+            raise PartitionUnavailable(ErrorCode.KAFKA_STORAGE_ERROR) from error
+
+    def max_timestamp(self, limit: Offset) -> tuple[int, Offset, LeaderEpoch] | None:
+        """Timestamp, offset and epoch of the record with the greatest timestamp, if it is below `limit` (KIP-734)."""
+        timestamp_ms, offset = self.log.max_timestamp()
+        if offset < 0 or offset >= limit:
+            return None
+        return timestamp_ms, offset, self.epoch_at(offset)
+
+    def epoch_at(self, offset: Offset) -> LeaderEpoch:
+        """The leader epoch in which the record at `offset` was written; -1 if unknown."""
+        return self.log.epoch_at(offset)
+
+    def begin_sync(self) -> tuple[list[DiskFile], Offset]:
+        """The files to sync and the log end they will make durable."""
+        return self.log.begin_sync()
+
+    def synced(self, end_offset: Offset) -> None:
+        """Every record below `end_offset` is durable."""
+        if self.error is ErrorCode.KAFKA_STORAGE_ERROR:
+            return
+        self.log.synced(end_offset)
+        if self._waits_for_sync:
+            self._own_end_moved(end_offset)
+
+    def _own_end_moved(self, end_offset: Offset) -> None:
+        leader = self.leader
+        if leader is not None and leader.own_end_moved(end_offset):
+            self.purgatory.release(leader.high_watermark, self._released)
+
+    # -- endings
+
+    def go_offline(self) -> None:
+        """The disk failed: serve nothing more, and let everyone who waits know."""
+        self._stop_leading(ErrorCode.KAFKA_STORAGE_ERROR)
+
+    def close(self) -> None:
+        """The partition is deleted from this node."""
+        self._stop_leading(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        self.log.close()
+
+    def _stop_leading(self, error: ErrorCode) -> None:
+        self.leader = None
+        self.error = error
+        self.purgatory.release_all(self._released)

@@ -1,0 +1,193 @@
+"""Every partition this node holds, kept in step with the metadata image, over all its log directories."""
+
+from collections.abc import Callable, Iterator
+
+from sparklog.effects import Effect, Run, Sync
+from sparklog.model import Instant, NodeId, Offset, Ticket, TopicPartition, Uuid
+from sparklog_server.disk.door import StorageError
+from sparklog_server.log.partition_log import PartitionLog
+from sparklog_server.log.settings import LogSettings
+from sparklog_server.metadata.image import TOPIC_RESOURCE, MetadataDelta, PartitionImage
+from sparklog_server.replica.directory import Directory, Trace
+from sparklog_server.replica.partition import Partition
+
+
+class Partitions:
+    """The partitions of this node by topic and index.
+
+    `released` collects the tokens whose wait is over; the broker drains it at the end of each turn. Invariant: a topic's entry exists
+    exactly while the image places at least one of its partitions here.
+    """
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        directories: list[Directory],
+        *,
+        tickets: Callable[[], Ticket],
+        settings_for: Callable[[str], LogSettings],
+        in_sync_min_for: Callable[[str], int],
+        waits_for_sync: Callable[[str, int], bool],
+        parked_max: int,
+        trace: Trace,
+    ) -> None:
+        self.released: list[object] = []
+        self._node_id = node_id
+        self._directories = directories
+        self._tickets = tickets
+        self._settings_for = settings_for
+        self._in_sync_min_for = in_sync_min_for
+        self._waits_for_sync = waits_for_sync
+        self._parked_max = parked_max
+        self._trace = trace
+        self._by_topic: dict[str, dict[int, Partition]] = {}
+        self._syncs: dict[Ticket, Directory] = {}
+        self._removals: set[Ticket] = set()
+
+    def find(self, topic: str, index: int) -> Partition | None:
+        """The partition, or None if it is not on this node."""
+        partitions = self._by_topic.get(topic)
+        return None if partitions is None else partitions.get(index)
+
+    def __iter__(self) -> Iterator[Partition]:
+        for partitions in self._by_topic.values():
+            yield from partitions.values()
+
+    # -- metadata
+
+    def apply(self, delta: MetadataDelta, now: Instant) -> list[Effect]:
+        """Follow the image: close what it no longer has, open and lead what it places here."""
+        effects: list[Effect] = []
+        for topic in delta.topics_deleted:
+            effects.extend(self._remove(topic.name))
+        for changed in delta.partitions_changed:
+            if self._node_id in changed.after.replicas:
+                self._follow(changed.topic_partition, changed.topic_id, changed.after, now)
+        for resource_type, name in delta.configs_changed:
+            if resource_type == TOPIC_RESOURCE:
+                self._reconfigure(name)
+        return effects
+
+    def _follow(self, topic_partition: TopicPartition, topic_id: Uuid, placement: PartitionImage, now: Instant) -> None:
+        partition = self.find(topic_partition.topic, topic_partition.partition)
+        if partition is None:
+            partition = self._open(topic_partition, topic_id, now)
+        if partition is None:
+            return
+        leader = partition.leader
+        if placement.leader == self._node_id and (leader is None or leader.leader_epoch != placement.leader_epoch):
+            self._lead(partition, placement, now)
+
+    def _reconfigure(self, topic: str) -> None:
+        for partition in self._by_topic.get(topic, {}).values():
+            partition.log.settings = self._settings_for(topic)
+            partition.in_sync_min = self._in_sync_min_for(topic)
+
+    def _open(self, topic_partition: TopicPartition, topic_id: Uuid, now: Instant) -> Partition | None:
+        directory = self._home_of(topic_partition)
+        if directory is None:
+            self._trace("partition-has-no-directory", partition=str(topic_partition))
+            return None
+        settings = self._settings_for(topic_partition.topic)
+        log_dir = directory.log_dir
+        log: PartitionLog | None = log_dir.logs.get(topic_partition)
+        try:
+            if log is not None and log.topic_id != topic_id:
+                self._trace("log-of-an-earlier-topic", partition=str(topic_partition), found=log.topic_id.hex(), wanted=topic_id.hex())
+                log_dir.delete(topic_partition)()
+                log = None
+            if log is None:
+                log = log_dir.create(topic_partition, topic_id, settings, now)
+        except StorageError as error:
+            directory.storage_failed(error)
+            return None
+        log.settings = settings
+        partition = Partition(log, directory, parked_max=self._parked_max, released=self.released)
+        partition.in_sync_min = self._in_sync_min_for(topic_partition.topic)
+        directory.partitions[partition] = None
+        self._by_topic.setdefault(topic_partition.topic, {})[topic_partition.partition] = partition
+        return partition
+
+    def _home_of(self, topic_partition: TopicPartition) -> Directory | None:
+        online = [directory for directory in self._directories if directory.error is None]
+        for directory in online:
+            if topic_partition in directory.log_dir.logs:
+                return directory
+        return min(online, key=lambda directory: len(directory.partitions), default=None)
+
+    def _lead(self, partition: Partition, placement: PartitionImage, now: Instant) -> None:
+        high_watermark = Offset(0)
+        for directory in self._directories:
+            high_watermark = max(high_watermark, directory.log_dir.high_watermarks.get(partition.topic_partition, Offset(0)))
+        partition.lead(
+            placement.leader_epoch,
+            followers=tuple(replica for replica in placement.replicas if replica != self._node_id),
+            isr=placement.isr,
+            high_watermark=high_watermark,
+            waits_for_sync=self._waits_for_sync(partition.topic_partition.topic, len(placement.replicas)),
+            now=now,
+        )
+
+    def _remove(self, topic: str) -> list[Effect]:
+        effects: list[Effect] = []
+        for partition in self._by_topic.pop(topic, {}).values():
+            partition.close()
+            for directory in self._directories:
+                if directory.partitions.pop(partition, partition) is None and directory.error is None:
+                    try:
+                        removal = directory.log_dir.delete(partition.topic_partition)
+                    except StorageError as error:
+                        directory.storage_failed(error)
+                        continue
+                    ticket = self._tickets()
+                    self._removals.add(ticket)
+                    effects.append(Run(removal, ticket))
+        return effects
+
+    # -- syncs
+
+    def due_syncs(self) -> list[Sync]:
+        """The syncs that should begin now: at most one per directory is in flight."""
+        syncs = []
+        for directory in self._directories:
+            if directory.is_sync_due:
+                ticket = self._tickets()
+                sync = directory.begin_sync(ticket)
+                if sync is not None:
+                    self._syncs[ticket] = directory
+                    syncs.append(sync)
+        return syncs
+
+    def finished(self, ticket: Ticket, result: object) -> bool:
+        """The result of a sync or removal of ours; False if the ticket is somebody else's."""
+        directory = self._syncs.pop(ticket, None)
+        if directory is not None:
+            if isinstance(result, StorageError):
+                directory.storage_failed(result)
+            elif directory.error is None:
+                directory.synced()
+            return True
+        if ticket in self._removals:
+            self._removals.discard(ticket)
+            if isinstance(result, Exception):
+                self._trace("removal-failed", reason=str(result))
+            return True
+        return False
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether everything appended is durable, as far as it ever will be."""
+        return all(directory.is_quiet for directory in self._directories)
+
+    # -- endings
+
+    def close(self, now: Instant) -> None:
+        """Close every log cleanly, with its checkpoints; offline directories are left as they are."""
+        for directory in self._directories:
+            if directory.error is not None:
+                continue
+            high_watermarks = {partition.topic_partition: partition.high_watermark for partition in directory.partitions}
+            try:
+                directory.log_dir.close(high_watermarks, now)
+            except StorageError as error:
+                directory.storage_failed(error)

@@ -1,0 +1,182 @@
+"""Nodes without a machine: a real `Broker` on a disk in memory, in virtual time, killed and started at will.
+
+What the daemon does with sockets and threads happens here by events: a sync or a job returns after a delay drawn from the seed, so a crash
+may fall between any two effects. Replies are collected in the client's connection, whole frames in order.
+"""
+
+from collections.abc import Callable
+from random import Random
+
+from sparklog.effects import Disconnect, Effect, FileSlice, Halt, Reply, Run, SendTo, Sync
+from sparklog.model import SessionId
+from sparklog.wire.header import decode_reply, encode_request
+from sparklog.wire.schema import Message
+from sparklog_server.broker.broker import Broker
+from sparklog_server.config.settings import BrokerSettings
+from sparklog_server.disk.door import StorageError
+from sparklog_server.simulation.clock import VirtualClock
+from sparklog_server.simulation.disk import SimulatedDisk
+
+_SYNC_DELAY_US = (100, 5_000)
+_JOB_DELAY_US = (50, 20_000)
+
+
+class SimulatedConnection:
+    """A client's end: requests in, decoded replies out, in order. `is_closed` once either side has gone."""
+
+    def __init__(self, node: "SimulatedNode", session_id: SessionId) -> None:
+        self._node = node
+        self._session_id = session_id
+        self._correlation_id = 0
+        self._expected: list[tuple[int, type[Message], int]] = []
+        self.replies: list[Message] = []
+        self.is_closed = False
+
+    def send(self, request: Message, version: int, reply: type[Message] | None) -> None:
+        """Send a request; `reply` is the class of its answer, None if there will be none."""
+        self._correlation_id += 1
+        if reply is not None:
+            self._expected.append((self._correlation_id, reply, version))
+        self.send_bytes(b"".join(_bytes_of(chunk) for chunk in encode_request(request, version, self._correlation_id, "simulation")))
+
+    def send_bytes(self, data: bytes) -> None:
+        """Send any bytes at all."""
+        assert not self.is_closed
+        self._node.received(self._session_id, data)
+
+    def answered(self, frame: bytes) -> None:
+        """A whole reply frame arrived, length prefix included."""
+        correlation_id, reply, version = self._expected.pop(0)
+        found, message = decode_reply(reply, version, frame[4:])
+        assert found == correlation_id, (found, correlation_id)
+        self.replies.append(message)
+
+
+class SimulatedNode:
+    """One broker process: `start`, `kill` (with a crash of the disk, as a power cut has it) and `stop`."""
+
+    def __init__(self, clock: VirtualClock, random: Random, disk: SimulatedDisk, settings: BrokerSettings) -> None:
+        self._clock = clock
+        self._random = random
+        self.disk = disk
+        self._settings = settings
+        self._life = 0
+        self._last_session = 0
+        self._connections: dict[SessionId, SimulatedConnection] = {}
+        self.broker: Broker | None = None
+        self.trace: list[str] = []
+        self.halted: str | None = None
+
+    # -- life
+
+    def start(self) -> None:
+        """Start the process and let it run until it is ready."""
+        assert self.broker is None
+        self._life += 1
+        self.broker = Broker(self._settings, self.disk, entropy=self._random.randbytes, trace=self._note)
+        self._carry_out(self.broker.start(self._clock.now))
+
+    def kill(self) -> None:
+        """Cut the power: the process is gone, and the disk keeps what was synced and some of the rest."""
+        self._end()
+        self.disk.crash(self._random)
+
+    def stop(self) -> None:
+        """A clean stop, whole."""
+        broker = self.running
+        self._carry_out(broker.stop(self._clock.now))
+        while not broker.is_stopped:
+            self._clock.run(until_us=self._clock.now.mono_us + 10_000)
+        self._end()
+
+    def _end(self) -> None:
+        self._life += 1
+        self.broker = None
+        for connection in self._connections.values():
+            connection.is_closed = True
+        self._connections.clear()
+
+    @property
+    def running(self) -> Broker:
+        """The broker, which must be running."""
+        assert self.broker is not None
+        return self.broker
+
+    # -- connections
+
+    def connect(self) -> SimulatedConnection:
+        """A new connection to the first listener."""
+        self._last_session += 1
+        session_id = SessionId(self._last_session)
+        connection = SimulatedConnection(self, session_id)
+        self._connections[session_id] = connection
+        listener = self._settings.listeners[0].name
+        self._carry_out(self.running.connected(session_id, listener, "127.0.0.1:9092", f"client:{session_id}", self._clock.now))
+        return connection
+
+    def received(self, session_id: SessionId, data: bytes) -> None:
+        """Bytes from a client, in pieces as the receive buffer takes them."""
+        while data and session_id in self._connections:
+            broker = self.running
+            room = broker.buffer(session_id)
+            size = min(len(room), len(data))
+            room[:size] = data[:size]
+            data = data[size:]
+            self._carry_out(broker.receive(session_id, size, self._clock.now))
+
+    # -- effects
+
+    def _carry_out(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Reply(session, chunks):
+                    connection = self._connections.get(session)
+                    if connection is not None:
+                        connection.answered(b"".join(_bytes_of(chunk) for chunk in chunks))
+                case Sync(ticket, files, _):
+                    self._later(_SYNC_DELAY_US, lambda ticket=ticket, files=files: self._finish(ticket, lambda: self.disk.sync(files)))
+                case Run(job, ticket):
+                    self._later(_JOB_DELAY_US, lambda ticket=ticket, job=job: self._finish(ticket, job))
+                case Disconnect(session, _):
+                    connection = self._connections.pop(session, None)
+                    if connection is not None:
+                        connection.is_closed = True
+                        self._later((0, 0), lambda session=session: self._carry_out(self.running.disconnected(session, self._clock.now)))
+                case Halt(reason):
+                    self.halted = reason
+                    self._end()
+                    return
+                case SendTo():
+                    raise AssertionError("a cluster of one sends to nobody")
+        self._set_timer()
+
+    def _finish(self, ticket: int, work: Callable[[], object]) -> None:
+        try:
+            result = work()
+        except StorageError as error:
+            result = error
+        self._carry_out(self.running.finished(ticket, result, self._clock.now))
+
+    def _later(self, delay_us: tuple[int, int], event: Callable[[], None]) -> None:
+        """Have `event` happen in this life of the process, and in no later one."""
+        life = self._life
+        self._clock.after(self._random.randint(*delay_us), lambda: event() if life == self._life else None)
+
+    def _set_timer(self) -> None:
+        deadline = self.running.deadline()
+        if deadline is None:
+            return
+        life = self._life
+
+        def ring() -> None:
+            if life == self._life and self.running.deadline() is not None and self.running.deadline() <= self._clock.now.mono_us:
+                self._carry_out(self.running.tick(self._clock.now))
+
+        self._clock.after(max(0, deadline - self._clock.now.mono_us), ring)
+
+    def _note(self, event: str, **fields: object) -> None:
+        self.trace.append(" ".join((event, *(f"{name}={value}" for name, value in fields.items()))))
+
+
+def _bytes_of(chunk: bytes | bytearray | memoryview | FileSlice) -> bytes:
+    return chunk.read() if isinstance(chunk, FileSlice) else bytes(chunk)
