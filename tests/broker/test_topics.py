@@ -1,0 +1,95 @@
+"""Topics come, grow and go; metadata tells of them as the asked listener sees them."""
+
+from sparklog.errors import ErrorCode
+from sparklog.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse, CreatePartitionsTopic
+from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from sparklog.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from sparklog.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResponse
+from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from sparklog.wire.messages.produce import ProduceResponse
+from tests.broker.world import PRODUCE_BY_NAME, World, produce, produced
+
+
+def ask_metadata(world: World, client: object, *names: str) -> MetadataResponse:
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names] if names else None)
+    answer = world.ask(client, request, 12, MetadataResponse)
+    assert isinstance(answer, MetadataResponse)
+    return answer
+
+
+def test_metadata_names_this_broker_and_every_topic_with_its_leader(world: World) -> None:
+    client = world.node.connect()
+    assert world.create(client, "b", partitions=3) == 0
+    assert world.create(client, "a") == 0
+    answer = ask_metadata(world, client)
+    assert [(broker.node_id, broker.host, broker.port) for broker in answer.brokers] == [(1, "127.0.0.1", 9092)]
+    assert answer.controller_id == 1
+    topics = {topic.name: topic for topic in answer.topics}
+    assert sorted(topics) == ["a", "b"]
+    assert [(one.partition_index, one.leader_id, one.replica_nodes, one.isr_nodes) for one in topics["b"].partitions] == [
+        (index, 1, [1], [1]) for index in range(3)
+    ]
+
+
+def test_a_topic_that_a_client_names_is_unknown_at_first_and_created_for_the_next_time(world: World) -> None:
+    client = world.node.connect()
+    assert ask_metadata(world, client, "wanted").topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    answer = ask_metadata(world, client, "wanted").topics[0]
+    assert (answer.error_code, len(answer.partitions)) == (0, 1)
+
+
+def test_no_topic_is_created_for_an_illegal_name_or_against_the_clients_wish(world: World) -> None:
+    client = world.node.connect()
+    assert ask_metadata(world, client, "no/good").topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    request = MetadataRequest(topics=[MetadataRequestTopic(name="unwanted")], allow_auto_topic_creation=False)
+    for _ in range(2):
+        answer = world.ask(client, request, 12, MetadataResponse)
+        assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_topic_is_created_once(world: World) -> None:
+    client = world.node.connect()
+    assert world.create(client, "t") == 0
+    assert world.create(client, "t") == ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+def test_a_deleted_topic_is_gone_and_its_name_starts_anew_with_another_id(world: World) -> None:
+    client = world.node.connect()
+    world.create(client, "t")
+    world.ask(client, produce("t", world.batch(b"old")), PRODUCE_BY_NAME, ProduceResponse)
+    old_id = ask_metadata(world, client, "t").topics[0].topic_id
+    answer = world.ask(client, DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 5, DeleteTopicsResponse)
+    assert answer.responses[0].error_code == 0
+    code, _ = produced(world.ask(client, produce("t", world.batch(b"x")), PRODUCE_BY_NAME, ProduceResponse))
+    assert code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert world.create(client, "t") == 0
+    assert ask_metadata(world, client, "t").topics[0].topic_id != old_id
+    assert produced(world.ask(client, produce("t", world.batch(b"new")), PRODUCE_BY_NAME, ProduceResponse)) == (0, 0)
+
+
+def test_partitions_are_added_and_written_to_and_never_taken_away(world: World) -> None:
+    client = world.node.connect()
+    world.create(client, "t")
+    grow = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="t", count=3)], timeout_ms=1000)
+    assert world.ask(client, grow, 3, CreatePartitionsResponse).results[0].error_code == 0
+    assert produced(world.ask(client, produce("t", world.batch(b"x"), partition=2), PRODUCE_BY_NAME, ProduceResponse)) == (0, 0)
+    shrink = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="t", count=1)], timeout_ms=1000)
+    assert world.ask(client, shrink, 3, CreatePartitionsResponse).results[0].error_code == ErrorCode.INVALID_PARTITIONS
+
+
+def test_the_cluster_describes_itself(world: World) -> None:
+    answer = world.ask(world.node.connect(), DescribeClusterRequest(endpoint_type=1), 1, DescribeClusterResponse)
+    assert [(broker.broker_id, broker.host, broker.port) for broker in answer.brokers] == [(1, "127.0.0.1", 9092)]
+    assert len(answer.cluster_id) == 22
+
+
+def test_the_settings_of_a_topic_tell_value_and_source(world: World) -> None:
+    client = world.node.connect()
+    world.create(client, "t")
+    request = DescribeConfigsRequest(resources=[DescribeConfigsResource(resource_type=2, resource_name="t")], include_synonyms=True)
+    answer = world.ask(client, request, 4, DescribeConfigsResponse)
+    rows = {row.name: row for row in answer.results[0].configs}
+    assert rows["retention.ms"].value == "604800000"
+    assert rows["retention.ms"].config_source == 5
+    missing = DescribeConfigsRequest(resources=[DescribeConfigsResource(resource_type=2, resource_name="missing")])
+    assert world.ask(client, missing, 4, DescribeConfigsResponse).results[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
