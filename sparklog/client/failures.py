@@ -1,0 +1,62 @@
+"""What can go wrong for a client beyond an error code of a broker; all below `SparklogError`."""
+
+from sparklog.errors import SparklogError
+from sparklog.model import TopicPartition
+
+
+class BufferExhausted(SparklogError):
+    """`max_block_ms` passed before `buffer_memory` had room for a record, or before the topic's partitions were known."""
+
+
+class RecordTooLarge(SparklogError):
+    """A record or batch is larger than `max_request_size` or `buffer_memory` allows; nothing was sent."""
+
+
+class DeliveryFailed(SparklogError):
+    """Records were not acknowledged for certain: `delivery_timeout_ms` passed, the client was closed, or the broker refused them for good."""
+
+    def __init__(self, topic_partition: TopicPartition, reason: str) -> None:
+        super().__init__(f"{topic_partition}: {reason}")
+        self.topic_partition = topic_partition
+
+
+class ClientClosed(SparklogError):
+    """The client was used after `close`, or in a process forked from the one that made it."""
+
+
+class CorruptRecords(SparklogError):
+    """A fetched batch does not follow the format or fails its CRC; `offset` is where reading stands and stays until the caller seeks."""
+
+    def __init__(self, topic_partition: TopicPartition, offset: int, reason: str) -> None:
+        super().__init__(f"{topic_partition} at offset {offset}: {reason}")
+        self.topic_partition = topic_partition
+        self.offset = offset
+
+
+class OffsetOutOfRange(SparklogError):
+    """The offset asked for is not in the log: `[log_start_offset, log_end_offset]`; -1 where the broker did not tell."""
+
+    def __init__(self, topic_partition: TopicPartition, offset: int, *, log_start_offset: int = -1, log_end_offset: int = -1) -> None:
+        super().__init__(f"{topic_partition}: offset {offset} is outside the log [{log_start_offset}, {log_end_offset}]")
+        self.topic_partition = topic_partition
+        self.offset = offset
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+
+
+class LogTruncated(SparklogError):
+    """Records already read are no longer in the log (an unclean election): the log now parts from ours at `divergence_offset`."""
+
+    def __init__(self, topic_partition: TopicPartition, offset: int, divergence_offset: int) -> None:
+        super().__init__(f"{topic_partition}: read up to {offset}, but the log was cut at {divergence_offset}")
+        self.topic_partition = topic_partition
+        self.offset = offset
+        self.divergence_offset = divergence_offset
+
+
+class NoOffset(SparklogError):
+    """A partition has no position, and `auto_offset_reset` is `none`."""
+
+
+class UnknownTopic(SparklogError):
+    """A topic or partition that the cluster does not have."""

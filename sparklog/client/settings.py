@@ -1,0 +1,285 @@
+"""Every setting of a client, under Kafka's names: the field of `ClientSettings` is the definition of its type, default and bounds.
+
+`linger.ms` in a mapping (Spark's `kafka.*` options without the prefix) is `linger_ms` as a keyword argument. Which role takes which
+setting is told by the three option dictionaries. Keys that Kafka's clients know but that have no effect here warn once; keys that nobody
+knows are errors that name the nearest known one.
+"""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Final, Literal, Self, TypedDict
+
+import msgspec
+from msgspec import Meta
+
+from sparklog.errors import SettingsError
+
+INT32_MAX: Final = (1 << 31) - 1
+
+Count = Annotated[int, Meta(ge=0, le=INT32_MAX)]
+Positive = Annotated[int, Meta(ge=1, le=INT32_MAX)]
+LongMillis = Annotated[int, Meta(ge=0, le=(1 << 63) // 1000 - 1)]
+SocketBytes = Annotated[int, Meta(ge=-1, le=INT32_MAX)]
+
+CompressionName = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+OffsetReset = Literal["earliest", "latest", "none"]
+IsolationLevel = Literal["read_uncommitted", "read_committed"]
+
+
+class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings that have an effect; milliseconds and bytes. Defaults are those of Kafka 4.3."""
+
+    # every role
+    bootstrap_servers: tuple[str, ...] = ("127.0.0.1:9092",)
+    client_id: str = "sparklog"
+    client_rack: str = ""
+    request_timeout_ms: Count = 30_000
+    default_api_timeout_ms: Count = 60_000
+    reconnect_backoff_ms: Count = 50
+    reconnect_backoff_max_ms: Count = 1_000
+    retry_backoff_ms: Count = 100
+    retry_backoff_max_ms: Count = 1_000
+    metadata_max_age_ms: LongMillis = 300_000
+    metadata_recovery_strategy: Literal["rebootstrap", "none"] = "rebootstrap"
+    metadata_recovery_rebootstrap_trigger_ms: Count = 300_000
+    socket_connection_setup_timeout_ms: Positive = 10_000
+    socket_connection_setup_timeout_max_ms: Positive = 30_000
+    connections_max_idle_ms: LongMillis = 540_000
+    send_buffer_bytes: SocketBytes = -1
+    receive_buffer_bytes: SocketBytes = -1
+    """-1 leaves the size to the system, whose own tuning beats Kafka's fixed defaults."""
+    retries: Count = INT32_MAX
+    security_protocol: Literal["PLAINTEXT"] = "PLAINTEXT"
+
+    # producers
+    acks: Literal["all", "-1", "0", "1"] = "all"
+    enable_idempotence: bool = True
+    max_in_flight_requests_per_connection: Positive = 5
+    batch_size: Count = 16_384
+    linger_ms: LongMillis = 5
+    buffer_memory: LongMillis = 32 << 20
+    max_block_ms: LongMillis = 60_000
+    max_request_size: Count = 1 << 20
+    delivery_timeout_ms: Count = 120_000
+    compression_type: CompressionName = "none"
+    compression_gzip_level: Annotated[int, Meta(ge=-1, le=9)] = -1
+    compression_lz4_level: Annotated[int, Meta(ge=1, le=17)] = 9
+    compression_zstd_level: Annotated[int, Meta(ge=-131_072, le=22)] = 3
+    partitioner_ignore_keys: bool = False
+
+    # consumers
+    auto_offset_reset: OffsetReset = "latest"
+    isolation_level: IsolationLevel = "read_uncommitted"
+    allow_auto_create_topics: bool = True
+    check_crcs: bool = True
+    fetch_min_bytes: Count = 1
+    fetch_max_wait_ms: Count = 500
+    fetch_max_bytes: Count = 50 << 20
+    max_partition_fetch_bytes: Count = 1 << 20
+    max_poll_records: Positive = 500
+
+    @property
+    def required_acks(self) -> int:
+        """0, 1, or -1 for all in-sync replicas, as requests carry it."""
+        return -1 if self.acks == "all" else int(self.acks)
+
+    @property
+    def compression_level(self) -> int | None:
+        """The level of the codec chosen; None is the codec's own default."""
+        if self.compression_type == "gzip" and self.compression_gzip_level >= 0:
+            return self.compression_gzip_level
+        if self.compression_type == "zstd":
+            return self.compression_zstd_level
+        return None
+
+    @classmethod
+    def from_kafka(cls, mapping: Mapping[str, str]) -> Self:
+        """Settings from Kafka's dotted keys and text values; SettingsError for an unknown key or a value that cannot be."""
+        return cls._of({key.replace(".", "_"): value for key, value in mapping.items() if not _has_no_effect(key)}, str(mapping))
+
+    @classmethod
+    def for_role(cls, role: Literal["producer", "consumer", "admin"], given: Mapping[str, object]) -> Self:
+        """Settings from keyword arguments of a Producer, Consumer or Admin."""
+        taken = _ROLES[role].__annotations__
+        kept: dict[str, object] = {}
+        for name, value in given.items():
+            key = name.replace("_", ".")
+            if name not in taken and name in cls.__struct_fields__:
+                raise SettingsError(f"{name} is not a setting of a {role}")
+            if not _has_no_effect(key):
+                kept[name] = value
+        return cls._of(kept, role)
+
+    @classmethod
+    def _of(cls, given: Mapping[str, object], origin: str) -> Self:
+        values = dict(given)
+        for name in values:
+            if name not in cls.__struct_fields__:
+                raise SettingsError(f"unknown setting {name.replace('_', '.')!r} ({name}); {_nearest(name)}")
+        servers = values.get("bootstrap_servers")
+        if servers is not None:
+            values["bootstrap_servers"] = _servers(servers)
+        if "acks" in values:
+            values["acks"] = str(values["acks"])
+        settings = cls(**{name: _value(cls, name, value) for name, value in values.items()})  # type: ignore[arg-type]
+        _check(settings, values)
+        return settings
+
+
+class CommonOptions(TypedDict, total=False):
+    """What every role takes."""
+
+    bootstrap_servers: str | Sequence[str]
+    client_id: str
+    client_rack: str
+    request_timeout_ms: int
+    default_api_timeout_ms: int
+    reconnect_backoff_ms: int
+    reconnect_backoff_max_ms: int
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    metadata_max_age_ms: int
+    metadata_recovery_strategy: Literal["rebootstrap", "none"]
+    metadata_recovery_rebootstrap_trigger_ms: int
+    socket_connection_setup_timeout_ms: int
+    socket_connection_setup_timeout_max_ms: int
+    connections_max_idle_ms: int
+    send_buffer_bytes: int
+    receive_buffer_bytes: int
+    retries: int
+    security_protocol: Literal["PLAINTEXT"]
+
+
+class AdminOptions(CommonOptions, total=False):
+    """What an Admin takes."""
+
+
+class ProducerOptions(CommonOptions, total=False):
+    """What a Producer takes."""
+
+    acks: Literal["all", "-1", "0", "1", -1, 0, 1]
+    enable_idempotence: bool
+    max_in_flight_requests_per_connection: int
+    batch_size: int
+    linger_ms: int
+    buffer_memory: int
+    max_block_ms: int
+    max_request_size: int
+    delivery_timeout_ms: int
+    compression_type: CompressionName
+    compression_gzip_level: int
+    compression_lz4_level: int
+    compression_zstd_level: int
+    partitioner_ignore_keys: bool
+
+
+class ConsumerOptions(CommonOptions, total=False):
+    """What a Consumer takes."""
+
+    auto_offset_reset: OffsetReset
+    isolation_level: IsolationLevel
+    allow_auto_create_topics: bool
+    check_crcs: bool
+    fetch_min_bytes: int
+    fetch_max_wait_ms: int
+    fetch_max_bytes: int
+    max_partition_fetch_bytes: int
+    max_poll_records: int
+
+
+_ROLES: Final = {"producer": ProducerOptions, "consumer": ConsumerOptions, "admin": AdminOptions}
+
+WITHOUT_EFFECT: Final = frozenset(
+    # Java's class names, metrics and names lookup
+    "auto.include.jmx.reporter bootstrap.controllers client.dns.lookup config.providers enable.metrics.push interceptor.classes"
+    " key.deserializer key.serializer metadata.max.idle.ms metric.reporters metrics.num.samples metrics.recording.level"
+    " metrics.sample.window.ms partitioner.class value.deserializer value.serializer"
+    # producers
+    " partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms transaction.timeout.ms"
+    " transaction.two.phase.commit.enable transactional.id"
+    # groups
+    " auto.commit.interval.ms default.list.key.serde.inner default.list.key.serde.type default.list.value.serde.inner"
+    " default.list.value.serde.type enable.auto.commit exclude.internal.topics group.id group.instance.id group.protocol"
+    " group.remote.assignor heartbeat.interval.ms max.poll.interval.ms partition.assignment.strategy rebalance.timeout.ms"
+    " session.timeout.ms share.acknowledgement.mode share.acquire.mode"
+    # security
+    " sasl.client.callback.handler.class sasl.jaas.config sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin"
+    " sasl.kerberos.service.name sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor"
+    " sasl.login.callback.handler.class sasl.login.class sasl.login.connect.timeout.ms sasl.login.read.timeout.ms"
+    " sasl.login.refresh.buffer.seconds sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor"
+    " sasl.login.refresh.window.jitter sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms sasl.mechanism"
+    " sasl.oauthbearer.assertion.algorithm sasl.oauthbearer.assertion.claim.aud sasl.oauthbearer.assertion.claim.exp.seconds"
+    " sasl.oauthbearer.assertion.claim.iss sasl.oauthbearer.assertion.claim.jti.include"
+    " sasl.oauthbearer.assertion.claim.nbf.seconds sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file"
+    " sasl.oauthbearer.assertion.private.key.file sasl.oauthbearer.assertion.private.key.passphrase"
+    " sasl.oauthbearer.assertion.template.file sasl.oauthbearer.client.credentials.client.id"
+    " sasl.oauthbearer.client.credentials.client.secret sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience"
+    " sasl.oauthbearer.expected.issuer sasl.oauthbearer.header.urlencode sasl.oauthbearer.jwks.endpoint.refresh.ms"
+    " sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.ms"
+    " sasl.oauthbearer.jwks.endpoint.url sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class"
+    " sasl.oauthbearer.scope sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name sasl.oauthbearer.token.endpoint.url"
+    " security.providers ssl.cipher.suites ssl.enabled.protocols ssl.endpoint.identification.algorithm ssl.engine.factory.class"
+    " ssl.key.password ssl.keymanager.algorithm ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location"
+    " ssl.keystore.password ssl.keystore.type ssl.protocol ssl.provider ssl.secure.random.implementation ssl.trustmanager.algorithm"
+    " ssl.truststore.certificates ssl.truststore.location ssl.truststore.password ssl.truststore.type".split()
+)
+"""Keys that Kafka's clients know and that change nothing here."""
+
+_warned: set[str] = set()
+
+
+def _has_no_effect(key: str) -> bool:
+    if key not in WITHOUT_EFFECT and not key.startswith("metrics.context."):
+        return False
+    if key not in _warned:
+        _warned.add(key)
+        warnings.warn(f"the setting {key} is known, but has no effect in sparklog", UserWarning, stacklevel=4)
+    return True
+
+
+def _value(cls: type[ClientSettings], name: str, value: object) -> object:
+    """A value as the field's type, from that type or from text."""
+    try:
+        return msgspec.convert({name: value}, cls, strict=False).__getattribute__(name)
+    except msgspec.ValidationError as error:
+        reason = str(error).partition(" - at")[0].lower().replace("`", "")
+        raise SettingsError(f"{name.replace('_', '.')}={value}: {reason}") from None
+
+
+def _servers(given: object) -> tuple[str, ...]:
+    texts = given.split(",") if isinstance(given, str) else [str(server) for server in given]  # type: ignore[attr-defined]
+    servers = tuple(text.strip() for text in texts if text.strip())
+    if not servers:
+        raise SettingsError("bootstrap.servers is empty: name at least one broker as host:port")
+    for server in servers:
+        address_of(server)
+    return servers
+
+
+def address_of(server: str) -> tuple[str, int]:
+    """`host:port`, `[v6]:port` or `PROTOCOL://host:port` as (host, port); SettingsError for anything else."""
+    host, colon, port = server.rpartition("://")[2].rpartition(":")
+    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise SettingsError(f"bootstrap.servers: {server!r} is not host:port")
+    return host.strip("[]"), int(port)
+
+
+def _check(settings: ClientSettings, given: Mapping[str, object]) -> None:
+    """Rules between settings, as Kafka has them: what was asked for must be possible together."""
+    if settings.enable_idempotence and "enable_idempotence" in given:
+        if settings.required_acks != -1:
+            raise SettingsError(f"enable.idempotence=true needs acks=all, not acks={settings.acks}")
+        if settings.max_in_flight_requests_per_connection > 5:
+            raise SettingsError("enable.idempotence=true allows max.in.flight.requests.per.connection of at most 5")
+        if settings.retries == 0:
+            raise SettingsError("enable.idempotence=true needs retries")
+    if settings.delivery_timeout_ms < settings.linger_ms + settings.request_timeout_ms and "delivery_timeout_ms" in given:
+        raise SettingsError("delivery.timeout.ms must be at least linger.ms + request.timeout.ms")
+
+
+def _nearest(name: str) -> str:
+    import difflib
+
+    known = [*ClientSettings.__struct_fields__, *(key.replace(".", "_") for key in sorted(WITHOUT_EFFECT))]
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {near[0].replace('_', '.')}?" if near else "no client of Kafka has one like it"
