@@ -1,0 +1,29 @@
+"""Kafka's own command-line tools, run from the jars of a release: each call is a Java process and takes most of a second."""
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.tools import KAFKA_JARS, PROJECT, require_kafka_tools
+
+TOPICS = "org.apache.kafka.tools.TopicCommand"
+CONFIGS = "kafka.admin.ConfigCommand"
+CONSOLE_PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
+CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+GET_OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
+BROKER_API_VERSIONS = "org.apache.kafka.tools.BrokerApiVersionsCommand"
+DUMP_LOG = "org.apache.kafka.tools.DumpLogSegments"
+PRODUCER_PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
+
+
+def kafka_tool(main_class: str, *arguments: str | Path, given: str = "", complaints: Sequence[str] = ()) -> str:
+    """Run a tool with `given` on its standard input; its standard output, once it has ended well and warned of nothing but `complaints`."""
+    require_kafka_tools()
+    log4j = PROJECT / "conf" / "kafka-tools-log4j2.properties"
+    command = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile={log4j}"]
+    command += ["-cp", f"{KAFKA_JARS}/*", main_class, *map(str, arguments)]
+    run = subprocess.run(command, input=given, capture_output=True, text=True, timeout=60, check=False)
+    assert run.returncode == 0, run.stderr + run.stdout
+    found = [line for line in run.stderr.splitlines() if not line.startswith("Processed a total of")]
+    assert sorted(found) == sorted(complaints), "\n".join(found)
+    return run.stdout
