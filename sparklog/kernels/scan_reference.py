@@ -39,6 +39,7 @@ _TIMESTAMP_TYPE_BIT = 0x08
 _TRANSACTIONAL_BIT = 0x10
 _CONTROL_BIT = 0x20
 _CODEC_MAX = 4
+_BATCH_BYTES_MAX = 0x7FFFFFFF
 _INT64_SIGN = 1 << 63
 _INT64_MASK = (1 << 64) - 1
 
@@ -91,13 +92,13 @@ def check_records(buffer: Buffer, count: int, base_timestamp: int, require_keys:
     """
     view = memoryview(buffer)
     size = len(view)
-    if count < 0 or count * RECORD_SIZE_MIN > size - position:
+    if not 0 <= position <= size or count < 0 or count * RECORD_SIZE_MIN > size - position:
         raise ValueError(INVALID, position, f"{count} records cannot stand in {size - position} bytes")
     least = greatest = NO_TIMESTAMP
     for index in range(count):
         record = _record(view, position, size)
         if record.offset_delta != index:
-            raise ValueError(INVALID, position, f"offset delta {record.offset_delta} in place of {index}")
+            raise ValueError(INVALID, position, f"offset deltas must be 0, 1, 2 …; not so at record {index}")
         if require_keys and record.key_length < 0:
             raise ValueError(MISSING_KEY, index, "a record without a key")
         _headers(view, record, is_wanted=False)
@@ -147,6 +148,8 @@ def headers(buffer: Buffer, verify_crc: bool, position: int = 0) -> list[tuple[i
     view = memoryview(buffer)
     found: list[tuple[int, HeaderFields]] = []
     size = len(view)
+    if position < 0:
+        raise ValueError(INVALID, position, "a position before the buffer")
     while size - position >= HEADER_SIZE:
         header = _HEADER.unpack_from(view, position)
         if header[3] != 2:
@@ -179,7 +182,7 @@ def records(
     """
     view = memoryview(buffer)
     size = len(view)
-    if position < 0 or count < 0 or count * RECORD_SIZE_MIN > size - position:
+    if not 0 <= position <= size or count < 0 or count * RECORD_SIZE_MIN > size - position:
         raise ValueError(INVALID, position, f"{count} records cannot stand in {size - position} bytes")
     made: list[Made] = []
     for _ in range(count):
@@ -204,6 +207,8 @@ def append_record(
     headers: Sequence[tuple[str, Buffer | None]],
 ) -> None:
     """Write one record at the end of `target`."""
+    if len(target) + (0 if key is None else len(key)) + (0 if value is None else len(value)) > _BATCH_BYTES_MAX:
+        raise ValueError(INVALID, len(target), "a batch of more than 2 GiB")
     body = bytearray(1)  # attributes, of which none is in use
     _append_varint(body, timestamp_delta)
     _append_varint(body, offset_delta)
@@ -229,19 +234,26 @@ class _Record(NamedTuple):
     end: int
 
 
+class _Unfit(Exception):
+    """Bytes that do not fit where they stand; the walk adds the position of the record or header."""
+
+
 def _record(view: memoryview, position: int, size: int) -> _Record:
     """The record at `position`, its headers not yet walked."""
-    length, position = _varint(view, position, size)
-    end = position + length
-    if length < RECORD_SIZE_MIN - 1 or end > size:
-        raise ValueError(INVALID, position, f"record of {length} bytes where {size - position} remain")
-    timestamp_delta, position = _varint(view, position + 1, end, bits=64)
-    offset_delta, position = _varint(view, position, end)
-    key_length, key_at = _length(view, position, end)
-    value_length, value_at = _length(view, key_at + max(key_length, 0), end)
-    header_count, headers_at = _varint(view, value_at + max(value_length, 0), end)
-    if header_count < 0 or 2 * header_count > end - headers_at:
-        raise ValueError(INVALID, headers_at, f"{header_count} headers where {end - headers_at} bytes remain")
+    try:
+        length, body = _varint(view, position, size)
+        end = body + length
+        if length < RECORD_SIZE_MIN - 1 or end > size:
+            raise _Unfit("a record longer than the bytes that remain, or too short")
+        timestamp_delta, at = _varint(view, body + 1, end, bits=64)
+        offset_delta, at = _varint(view, at, end)
+        key_length, key_at = _length(view, at, end)
+        value_length, value_at = _length(view, key_at + max(key_length, 0), end)
+        header_count, headers_at = _varint(view, value_at + max(value_length, 0), end)
+        if header_count < 0 or header_count > (end - headers_at) // 2:
+            raise _Unfit("more headers than the record has room for")
+    except _Unfit as unfit:
+        raise ValueError(INVALID, position, str(unfit)) from None
     return _Record(timestamp_delta, offset_delta, key_at, key_length, value_at, value_length, header_count, headers_at, end)
 
 
@@ -250,16 +262,19 @@ def _headers(view: memoryview, record: _Record, *, is_wanted: bool) -> tuple[tup
     position, end = record.headers_at, record.end
     pairs: list[tuple[str, bytes | None]] = []
     for _ in range(record.header_count):
-        name_length, name_at = _length(view, position, end)
-        if name_length < 0:
-            raise ValueError(INVALID, position, "a header without a key")
-        value_length, value_at = _length(view, name_at + name_length, end)
+        try:
+            name_length, name_at = _length(view, position, end)
+            if name_length < 0:
+                raise _Unfit("a header without a key")
+            value_length, value_at = _length(view, name_at + name_length, end)
+        except _Unfit as unfit:
+            raise ValueError(INVALID, position, str(unfit)) from None
         position = value_at + max(value_length, 0)
         if is_wanted:
             value = None if value_length < 0 else bytes(view[value_at:position])
             pairs.append((str(view[name_at : name_at + name_length], "utf-8", "replace"), value))
     if position != end:
-        raise ValueError(INVALID, position, f"{end - position} bytes after the last header of a record")
+        raise ValueError(INVALID, position, "bytes after the last header of a record")
     return tuple(pairs)
 
 
@@ -267,26 +282,25 @@ def _length(view: memoryview, position: int, end: int) -> tuple[int, int]:
     """A length (-1 stands for null) of bytes that must end by `end`, and where they start."""
     length, start = _varint(view, position, end)
     if length < -1 or length > end - start:
-        raise ValueError(INVALID, position, f"length {length} where {end - start} bytes remain")
+        raise _Unfit("a length beyond the end of its record")
     return length, start
 
 
 def _varint(view: memoryview, position: int, end: int, bits: int = 32) -> tuple[int, int]:
     """A zig-zag varint of at most `bits` bits that must end by `end`, and the position after it."""
     raw = shift = 0
-    at = position
-    while at < end:
-        byte = view[at]
-        at += 1
+    while position < end:
+        byte = view[position]
+        position += 1
         raw |= (byte & 0x7F) << shift
         if byte < 0x80:
             if raw >> bits:
                 break
-            return (raw >> 1) ^ -(raw & 1), at
+            return (raw >> 1) ^ -(raw & 1), position
         shift += 7
         if shift >= bits:
             break
-    raise ValueError(INVALID, position, "a varint that does not end or is too large")
+    raise _Unfit("a varint that does not end or is too large")
 
 
 def _append_varint(target: bytearray, number: int) -> None:
