@@ -1,0 +1,148 @@
+"""The options of the data source: what is understood, and what a user is told who gets one wrong. No Spark here."""
+
+import pytest
+
+from sparklog.errors import SettingsError
+from sparklog.model import TopicPartition
+from sparklog.spark.options import Options, Place, Position, definitions
+
+SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
+
+
+def refusal(**options: str) -> str:
+    with pytest.raises(SettingsError) as caught:
+        Options.parse({**SERVERS, **options})
+    return str(caught.value)
+
+
+def test_every_option_is_understood_whatever_its_case() -> None:
+    given = {
+        "SUBSCRIBE": "b, a,b",
+        "startingoffsets": '{"a":{"0":-2,"1":7}}',
+        "endingOffsets": "latest",
+        "maxoffsetspertrigger": "1000",
+        "minpartitions": "8",
+        "includeheaders": "TRUE",
+        "failondataloss": "false",
+        "topic": "out",
+        "Kafka.Linger.Ms": "5",
+    }
+    options = Options.parse({**SERVERS, **given})
+    assert options.bootstrap_servers == "127.0.0.1:9092"
+    assert options.subscribe == ("b", "a")
+    assert options.starting_offsets == Position(None, {TopicPartition("a", 0): -2, TopicPartition("a", 1): 7})
+    assert options.ending_offsets == Position(Place.LATEST)
+    assert (options.max_offsets_per_trigger, options.min_partitions) == (1000, 8)
+    assert (options.include_headers, options.fail_on_data_loss, options.topic) == (True, False, "out")
+    assert (options.client.linger_ms, options.client.bootstrap_servers) == (5, ("127.0.0.1:9092",))
+
+
+def test_every_option_has_a_sentence_and_a_name_of_its_own() -> None:
+    names = [name.lower() for d in definitions() for name in (d.name, *d.aliases)]
+    assert len(names) == len(set(names))
+    assert all(d.doc for d in definitions())
+
+
+def test_a_misspelt_option_is_refused_with_the_nearest_one() -> None:
+    assert refusal(startingofsets="earliest") == "unknown option 'startingofsets'; did you mean 'startingOffsets'?"
+
+
+def test_an_option_like_no_other_is_refused_with_all_that_exist() -> None:
+    assert "known are kafka.bootstrap.servers, subscribe," in refusal(zzz="1")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "kafka.auto.offset.reset",
+        "kafka.key.serializer",
+        "kafka.value.serializer",
+        "kafka.key.deserializer",
+        "kafka.value.deserializer",
+        "kafka.enable.auto.commit",
+        "kafka.interceptor.classes",
+    ],
+)
+def test_settings_that_would_change_what_a_query_reads_are_refused_with_the_reason(name: str) -> None:
+    message = refusal(**{name: "x"})
+    assert message.startswith(f"option {name!r} cannot be set: ")
+
+
+def test_an_option_of_the_kafka_connector_that_is_not_served_says_what_to_use() -> None:
+    assert refusal(startingtimestamp="1") == (
+        "option 'startingtimestamp' of Spark's Kafka connector is not served by sparklog: use startingOffsets"
+    )
+
+
+def test_keys_that_spark_adds_and_those_without_effect_pass() -> None:
+    spark_adds = {"path": "x", "checkpointLocation": "y", "queryName": "q"}
+    assert Options.parse({**SERVERS, **spark_adds, "kafkaConsumer.pollTimeoutMs": "1"}) == Options.parse(SERVERS)
+
+
+def test_a_client_setting_without_effect_warns_and_an_unknown_one_is_refused() -> None:
+    with pytest.warns(UserWarning, match=r"group\.id is known, but has no effect"):
+        Options.parse({**SERVERS, "kafka.group.id": "g"})
+    assert refusal(**{"kafka.lnger.ms": "1"}) == (
+        "among the kafka.* options: unknown setting 'lnger.ms' (lnger_ms); did you mean linger.ms?"
+    )
+
+
+def test_one_meaning_given_twice_is_refused() -> None:
+    assert refusal(bootstrapservers="a:1") == "options 'kafka.bootstrap.servers' and 'bootstrapservers' mean the same: give one"
+
+
+def test_the_brokers_must_be_named() -> None:
+    with pytest.raises(SettingsError, match=r"'kafka\.bootstrap\.servers' is missing"):
+        Options.parse({"subscribe": "t"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("maxoffsetspertrigger", "0", "option 'maxOffsetsPerTrigger' has the value '0': must be a whole number from 1"),
+        ("minpartitions", "-1", "must be a whole number from 1 to 2147483647"),
+        ("minpartitions", "9" * 5000, "must be a whole number"),
+        ("includeheaders", "yes", "must be true or false"),
+        ("subscribe", " , ", "must name at least one topic"),
+        ("subscribepattern", "(", "must be a regular expression"),
+        ("assign", '{"t":0}', 'must be JSON such as {"topic":[0,1]}'),
+        ("assign", "[]", 'must be JSON such as {"topic":[0,1]}'),
+        ("assign", '{"t":[-1]}', "-1 is not a partition number of topic 't'"),
+        ("assign", '{"t":[true]}', "True is not a partition number"),
+        ("startingoffsets", "newest", "must be earliest, latest or JSON"),
+        ("startingoffsets", '{"t":{"0":-3}}', "-3 is no offset of t-0; -2 means earliest, -1 latest"),
+        ("startingoffsets", '{"t":{"0":1.5}}', "1.5 is no offset of t-0"),
+        ("startingoffsets", '{"t":', "must be JSON such as"),
+        ("topic", " ", "must not be empty"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_with_name_value_and_reason(name: str, value: str, said: str) -> None:
+    message = refusal(**{name: value})
+    assert said in message
+    assert repr(value) in message
+
+
+def test_exactly_one_way_to_choose_topics_is_wanted() -> None:
+    with pytest.raises(SettingsError, match="nothing to read: give one of"):
+        Options.parse(SERVERS).for_batch_read()
+    with pytest.raises(SettingsError, match="'subscribe' and 'assign' exclude each other"):
+        Options.parse({**SERVERS, "subscribe": "t", "assign": '{"t":[0]}'}).for_stream_read()
+
+
+@pytest.mark.parametrize("position", ["latest", '{"t":{"0":-1}}'])
+def test_a_batch_cannot_start_at_latest(position: str) -> None:
+    with pytest.raises(SettingsError, match="cannot be latest"):
+        Options.parse({**SERVERS, "subscribe": "t", "startingOffsets": position}).for_batch_read()
+
+
+@pytest.mark.parametrize("position", ["earliest", '{"t":{"0":-2}}'])
+def test_a_batch_cannot_end_at_earliest(position: str) -> None:
+    with pytest.raises(SettingsError, match="cannot be earliest"):
+        Options.parse({**SERVERS, "subscribe": "t", "endingOffsets": position}).for_batch_read()
+
+
+def test_a_stream_has_no_end_and_a_batch_no_trigger() -> None:
+    with pytest.raises(SettingsError, match=r"availableNow=True"):
+        Options.parse({**SERVERS, "subscribe": "t", "endingOffsets": "latest"}).for_stream_read()
+    with pytest.raises(SettingsError, match="'maxOffsetsPerTrigger' is for streams"):
+        Options.parse({**SERVERS, "subscribe": "t", "maxOffsetsPerTrigger": "1"}).for_batch_read()
