@@ -15,7 +15,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from threading import Lock
+from threading import Lock, get_ident
 
 from .door import Buffer, DirectoryInUse, DiskFile, StorageError
 
@@ -116,7 +116,8 @@ class OsFile:
 class OsDisk:
     """The file system of this machine, with at most `open_files_max` descriptors held by files that are not closed.
 
-    Invariant: `_open` has one entry per file that holds a descriptor, in the order of a clock hand: who was used since the hand last
+    Only the thread that made it, the loop's, takes descriptors away; jobs in other threads may open files and must close them. Invariant:
+    `_open` has one entry per file that holds a descriptor, in the order of a clock hand: who was used since the hand last
     passed stays.
     """
 
@@ -125,6 +126,7 @@ class OsDisk:
         self._open_files_max = open_files_max
         self._open: deque[Callable[[], OsFile | None]] = deque()
         self._guard = Lock()
+        self._loop_thread = get_ident()
         self._locks: dict[str, int] = {}
 
     def open(self, path: str, *, create: bool = False) -> OsFile:
@@ -150,6 +152,8 @@ class OsDisk:
         return fd
 
     def _take_away(self) -> None:
+        if get_ident() != self._loop_thread:
+            return  # the loop may be between `fileno` and the call that uses it
         for _ in range(2 * len(self._open)):
             if len(self._open) <= self._open_files_max:
                 return

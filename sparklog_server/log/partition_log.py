@@ -1,0 +1,477 @@
+"""The log of one partition: append, read, look up, sync, truncate.
+
+    log start offset ≤ recovery point ≤ log end offset          segments: sealed … sealed, active
+         |  durable       |  written, not synced |
+
+Single-threaded; nothing here waits for the disk to sync: `begin_sync` says which files to sync and `synced` is told when they are. A write
+that fails leaves everything as it was, so the same append may be tried again.
+"""
+
+from bisect import bisect_right
+
+import msgspec
+
+from sparklog.effects import FileSlice
+from sparklog.errors import DecodeError, ErrorCode
+from sparklog.kernels import scan
+from sparklog.model import Instant, LeaderEpoch, Millis, Offset, OffsetAndEpoch, TopicPartition, Uuid
+from sparklog.record.batch import LENGTH_OVERHEAD, NO_TIMESTAMP, decode_records
+from sparklog_server.disk.door import Disk, DiskFile
+
+from .epoch_cache import EpochCache
+from .producer_state import ProducerState
+from .recovery import EPOCH_FILE, Recovered, recover, recover_producers
+from .segment import LOG_SUFFIX, RELATIVE_OFFSET_MAX, SNAPSHOT_SUFFIX, Segment, base_offset_of, file_name, header_at
+from .settings import LogSettings
+from .validate import HeaderFields, RecordsRefused, check_client_batch
+
+__all__ = ["AppendResult", "LogSettings", "OffsetOutOfRange", "PartitionLog", "RecordsRefused"]
+
+_PLACES_MAX = 256
+_START = Offset(0)
+
+
+class AppendResult(msgspec.Struct, gc=False, frozen=True):
+    """Where a batch went: `[base_offset, last_offset]`, closed. `log_append_time_ms` is -1 where producers set the time."""
+
+    base_offset: Offset
+    last_offset: Offset
+    log_append_time_ms: int
+    log_start_offset: Offset
+    is_duplicate: bool
+
+
+class OffsetOutOfRange(Exception):
+    """The offset asked for is below the log start offset or beyond the log end offset."""
+
+
+class PartitionLog:
+    """The batches of one partition.
+
+    Invariants: `segments` is never empty and sorted by base offset, the last is active and has its indexes in memory; offsets below
+    `recovery_point` are durable; `_places` maps an offset to (segment, position) of the first batch that reaches it, and only says true.
+    """
+
+    __slots__ = (
+        "_active",
+        "_disk",
+        "_index_entries_near_full",
+        "_places",
+        "_producers",
+        "_sealed",
+        "_segments",
+        "_settings",
+        "_settling",
+        "_snapshot_offset",
+        "_unsynced",
+        "directory",
+        "epochs",
+        "is_closed",
+        "log_end_offset",
+        "log_start_offset",
+        "recovery_point",
+        "topic_id",
+        "topic_partition",
+    )
+
+    def __init__(
+        self, disk: Disk, directory: str, topic_partition: TopicPartition, topic_id: Uuid, settings: LogSettings, found: Recovered
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.directory = directory
+        self.log_start_offset = found.log_start_offset
+        self.log_end_offset = found.log_end_offset
+        self.recovery_point = found.recovery_point
+        self.epochs: EpochCache = found.epochs
+        self.is_closed = False
+        self._disk = disk
+        self._segments = found.segments
+        self._active = found.segments[-1]
+        self._producers: ProducerState = found.producers
+        self._snapshot_offset = found.snapshot_offset
+        self._places: dict[int, tuple[Segment, int]] = {}
+        self._unsynced: list[DiskFile] = [file for file in found.unsynced if file is not self._active.file]
+        self._sealed: list[Segment] = [segment for segment in found.segments[:-1] if segment.index is not None]
+        self._settling: list[Segment] = []
+        self.settings = settings
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        directory: str,
+        topic_partition: TopicPartition,
+        topic_id: Uuid,
+        settings: LogSettings,
+        *,
+        now: Instant,
+        recovery_point: Offset = _START,
+        was_clean: bool = False,
+        log_start_offset: Offset = _START,
+    ) -> "PartitionLog":
+        """Open the log in an existing directory, or begin one there; repairs what a crash left. Raises StorageError."""
+        found = recover(
+            disk,
+            directory,
+            settings,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            was_clean=was_clean,
+            now_ms=now.wall_ms,
+        )
+        return cls(disk, directory, topic_partition, topic_id, settings, found)
+
+    @property
+    def settings(self) -> LogSettings:
+        """May be replaced at any time; holds from the next append on."""
+        return self._settings
+
+    @settings.setter
+    def settings(self, settings: LogSettings) -> None:
+        self._settings = settings
+        # Both indexes have at most as many entries as the offset index; a time entry takes 12 bytes, and Kafka keeps one in reserve.
+        self._index_entries_near_full = settings.segment_index_bytes // 12 - 1
+
+    @property
+    def first_segment_offset(self) -> int:
+        """The base offset of the oldest segment, at or below the log start offset."""
+        return self._segments[0].base_offset
+
+    # -- append
+
+    def append(self, records: memoryview | bytearray, leader_epoch: LeaderEpoch, now: Instant) -> AppendResult:
+        """Append a client's batch: checked, then stamped in place with offset and epoch. Raises RecordsRefused, StorageError."""
+        settings = self._settings
+        batch, header, max_timestamp = check_client_batch(records, settings, now.wall_ms)
+        has_producer = header[9] >= 0
+        append_time = now.wall_ms if settings.timestamp_type == "LogAppendTime" else NO_TIMESTAMP
+        if has_producer:
+            known = self._producers.check(header)
+            if known is not None:
+                append_time = known[4] if append_time >= 0 else NO_TIMESTAMP
+                return AppendResult(Offset(known[2]), Offset(known[3]), append_time, self.log_start_offset, True)
+        base_offset = self.log_end_offset
+        last_offset = base_offset + header[6]
+        active = self._active
+        if (
+            active.file.size + len(batch) > settings.segment_bytes
+            or last_offset - active.base_offset > RELATIVE_OFFSET_MAX
+            or len(active.index.offsets) >= self._index_entries_near_full  # type: ignore[union-attr]
+        ):
+            active = self._segment_for(len(batch), base_offset, last_offset, now)
+        if leader_epoch != self.epochs.latest:
+            self.epochs.assign(leader_epoch, base_offset)
+        scan.stamp(batch, base_offset, leader_epoch)
+        active.append(batch, last_offset, max_timestamp, settings.index_interval_bytes)
+        self.log_end_offset = Offset(last_offset + 1)
+        if has_producer:
+            self._producers.appended(header, base_offset, max_timestamp)
+        return AppendResult(base_offset, Offset(last_offset), append_time, self.log_start_offset, False)
+
+    def append_own(self, batches: bytearray, leader_epoch: LeaderEpoch, now: Instant) -> AppendResult:
+        """Append batches this broker made: offsets and epoch are stamped in place, nothing is judged. All of them or none."""
+        view = memoryview(batches)
+        found: list[tuple[int, HeaderFields]] = []
+        next_offset = base_offset = self.log_end_offset
+        for position, header in scan.headers(view, False):
+            scan.stamp(view[position:], next_offset, leader_epoch)
+            found.append((position, (next_offset, header[1], leader_epoch, *header[3:])))
+            next_offset = Offset(next_offset + header[6] + 1)
+        assert found
+        assert found[-1][0] + found[-1][1][1] + LENGTH_OVERHEAD == len(batches), "half a batch"
+        self._append_whole(view, found, now)
+        return AppendResult(base_offset, Offset(next_offset - 1), NO_TIMESTAMP, self.log_start_offset, False)
+
+    def append_as_follower(self, records: memoryview | bytearray | bytes, now: Instant) -> AppendResult | None:
+        """Append what a leader sent, offsets and epochs as they are; a batch cut at the end is left out, None if nothing is whole.
+
+        Raises RecordsRefused (CORRUPT_MESSAGE) for a CRC that differs and for offsets below the log end offset.
+        """
+        view = memoryview(records)
+        try:
+            found: list[tuple[int, HeaderFields]] = scan.headers(view, True)
+        except ValueError as error:
+            raise RecordsRefused(ErrorCode.CORRUPT_MESSAGE, str(error.args[2])) from error
+        next_offset = self.log_end_offset
+        for _, header in found:
+            if header[0] < next_offset or header[6] < 0:
+                raise RecordsRefused(ErrorCode.CORRUPT_MESSAGE, f"offset {header[0]} where {next_offset} or more was due")
+            next_offset = Offset(header[0] + header[6] + 1)
+        if not found:
+            return None
+        self._append_whole(view, found, now)
+        return AppendResult(Offset(found[0][1][0]), Offset(next_offset - 1), NO_TIMESTAMP, self.log_start_offset, False)
+
+    def _append_whole(self, view: memoryview, found: list[tuple[int, HeaderFields]], now: Instant) -> None:
+        """Write batches with their offsets set, in one write per segment; what one segment can hold goes in whole or not at all."""
+        settings = self._settings
+        while found:
+            begin, first = found[0]
+            size, count = 0, 0
+            for _, header in found:
+                length = header[1] + LENGTH_OVERHEAD
+                if count and (size + length > settings.segment_bytes or header[0] + header[6] - first[0] > RELATIVE_OFFSET_MAX):
+                    break
+                size, count = size + length, count + 1
+            last = found[count - 1][1]
+            active = self._segment_for(size, Offset(first[0]), last[0] + last[6], now)
+            at = active.file.append(view[begin : begin + size])
+            for position, header in found[:count]:
+                if header[2] > self.epochs.latest:
+                    self.epochs.assign(LeaderEpoch(header[2]), Offset(header[0]))
+                active.index_batch(at + position - begin, header, settings.index_interval_bytes)
+                if header[9] >= 0:
+                    self._producers.appended(header, header[0], header[8])
+            self.log_end_offset = Offset(last[0] + last[6] + 1)
+            found = found[count:]
+
+    def _segment_for(self, size: int, base_offset: Offset, last_offset: int, now: Instant) -> Segment:
+        """The active segment, after a roll if Kafka would roll before these bytes."""
+        active, settings = self._active, self._settings
+        if size > settings.segment_bytes:
+            message = f"The batch of {size} bytes exceeds segment.bytes = {settings.segment_bytes}."
+            raise RecordsRefused(ErrorCode.RECORD_LIST_TOO_LARGE, message)
+        if (
+            active.file.size + size > settings.segment_bytes
+            or last_offset - active.base_offset > RELATIVE_OFFSET_MAX
+            or active.has_full_index(settings.segment_index_bytes)
+        ):
+            self._roll(base_offset, now)
+        return self._active
+
+    def _roll(self, base_offset: Offset, now: Instant) -> None:
+        """Seal the active segment and begin one at `base_offset`. Raises StorageError, and then nothing has changed."""
+        active = self._active
+        if base_offset == active.base_offset:
+            return
+        files = active.save_indexes()
+        self._producers.expire(now.wall_ms, self._settings.producer_id_expiration_ms)
+        files.append(self._disk.replace(f"{self.directory}/{file_name(base_offset, SNAPSHOT_SUFFIX)}", self._producers.render()))
+        segment = Segment.open(self._disk, self.directory, base_offset, create=True)
+        if segment.file.size:
+            segment.file.truncate(0)
+        self._unsynced += [active.file, *files]
+        self._sealed.append(active)
+        self._segments.append(segment)
+        self._active = segment
+        self._snapshot_offset = base_offset
+        self._places.pop(self.log_end_offset, None)
+
+    # -- read
+
+    def read(self, start: Offset, limit: Offset, max_bytes: int, *, at_least_one: bool) -> FileSlice | None:
+        """The whole batches of `[start, limit)`, from the one that holds `start`, in one segment and in at most `max_bytes`.
+
+        With `at_least_one` the first batch is given even if it is larger. None if there is nothing to give. Raises OffsetOutOfRange.
+        """
+        end_offset = self.log_end_offset
+        if limit > end_offset:
+            limit = end_offset
+        if start >= limit or start < self.log_start_offset:
+            if start < self.log_start_offset or start > end_offset:
+                raise OffsetOutOfRange(f"{self.topic_partition}: {start} is not in [{self.log_start_offset}, {end_offset}]")
+            return None
+        places = self._places
+        place = places.get(start) or self._locate(start)
+        if place is None:
+            return None
+        segment, position = place
+        if limit == end_offset and segment is self._active:
+            end = segment.file.size
+            if len(places) >= _PLACES_MAX:
+                places.clear()
+            places[limit] = (segment, end)
+        else:
+            end = self._end_within(segment, limit)
+        length = end - position
+        if length > max_bytes:
+            length = self._whole_batches(segment, position, max_bytes, at_least_one=at_least_one)
+        return FileSlice(segment.file, position, length) if length > 0 else None
+
+    def _remember(self, offset: int, segment: Segment, position: int) -> None:
+        if len(self._places) >= _PLACES_MAX:
+            self._places.clear()
+        self._places[offset] = (segment, position)
+
+    def _locate(self, offset: int) -> tuple[Segment, int] | None:
+        """(segment, position) of the first batch that ends at `offset` or later."""
+        index = max(bisect_right(self._segments, offset, key=base_offset_of) - 1, 0)
+        for segment in self._segments[index:]:
+            if offset <= segment.base_offset:
+                return (segment, 0) if segment.file.size else None
+            found = segment.find(offset)
+            if found is not None:
+                self._remember(offset, segment, found[0])
+                return segment, found[0]
+        return None
+
+    def _end_within(self, segment: Segment, limit: int) -> int:
+        """The position in `segment` where the batches below `limit` end."""
+        place = self._places.get(limit)
+        if place is not None and place[0] is segment:
+            return place[1]
+        if segment is not self._active:
+            following = self._segments[bisect_right(self._segments, segment.base_offset, key=base_offset_of)]
+            if limit >= following.base_offset:
+                return segment.file.size
+        found = segment.find(limit)
+        if found is None:
+            return segment.file.size
+        self._remember(limit, segment, found[0])
+        return found[0]
+
+    def _whole_batches(self, segment: Segment, position: int, max_bytes: int, *, at_least_one: bool) -> int:
+        """How many bytes of whole batches from `position` on fit in `max_bytes`."""
+        cut = segment.boundary(position + max_bytes, at_least=position)
+        if cut == position and at_least_one:
+            first = header_at(segment.file, position)
+            cut = position if first is None else position + first[1] + LENGTH_OVERHEAD
+        following = header_at(segment.file, cut)
+        if following is not None and cut > position:
+            self._remember(following[0], segment, cut)
+        return cut - position
+
+    # -- look up
+
+    def offset_for_timestamp(self, timestamp: Millis, limit: Offset) -> tuple[Millis, Offset, LeaderEpoch] | None:
+        """(timestamp, offset, leader epoch) of the first record below `limit` that is `timestamp` or later; None if there is none.
+
+        Reads data. Raises RecordsRefused (CORRUPT_MESSAGE) if the batch cannot be decoded.
+        """
+        for segment in self._segments:
+            if segment.base_offset >= limit:
+                return None
+            if segment.read_max_timestamp()[0] < timestamp:
+                continue
+            for position, header in segment.find_timestamp(timestamp, self.log_start_offset):
+                if header[0] >= limit:
+                    return None
+                for at, offset in self._timestamps(segment, position, header):
+                    if at >= timestamp and offset >= self.log_start_offset:
+                        return (Millis(at), Offset(offset), LeaderEpoch(header[2])) if offset < limit else None
+        return None
+
+    def max_timestamp(self) -> tuple[Millis, Offset]:
+        """(greatest timestamp, offset of the first record that has it in its batch); (-1, -1) if no record has one. Reads data."""
+        best = max(self._segments, key=lambda segment: segment.read_max_timestamp()[0])
+        timestamp, last_offset = best.read_max_timestamp()
+        found = best.find(last_offset) if timestamp != NO_TIMESTAMP else None
+        if found is not None:
+            for at, offset in self._timestamps(best, *found):
+                if at == timestamp:
+                    return Millis(at), Offset(offset)
+        return Millis(NO_TIMESTAMP), Offset(-1)
+
+    def _timestamps(self, segment: Segment, position: int, header: HeaderFields) -> list[tuple[int, int]]:
+        try:
+            records = decode_records(segment.read_batch(position, header), verify_crc=False, include_control=True)
+        except DecodeError as error:
+            raise RecordsRefused(ErrorCode.CORRUPT_MESSAGE, f"{segment.file.path} at {position}: {error}") from error
+        return [(record.timestamp, record.offset) for record in records]
+
+    # -- leader epochs
+
+    @property
+    def latest_epoch(self) -> LeaderEpoch:
+        """The newest epoch assigned; -1 if there is none."""
+        return self.epochs.latest
+
+    def assign_epoch(self, epoch: LeaderEpoch, start_offset: Offset) -> None:
+        """Let `epoch` begin at `start_offset`. It reaches the disk with the next sync: before that no record of it counts."""
+        self.epochs.assign(epoch, start_offset)
+
+    def end_offset_for_epoch(self, epoch: LeaderEpoch) -> OffsetAndEpoch:
+        """Where the greatest epoch not above `epoch` ended, and which that is; (-1, -1) if it is not known (KIP-101)."""
+        return self.epochs.end_offset(epoch, self.log_end_offset)
+
+    # -- sync
+
+    @property
+    def has_sealed_unsynced(self) -> bool:
+        """Whether a segment was sealed since the last sync: it should be synced soon, whoever waits, so that a crash costs no long scan."""
+        return bool(self._sealed)
+
+    def sync_with_next(self, file: DiskFile) -> None:
+        """Let the next sync make `file` durable too."""
+        self._unsynced.append(file)
+
+    def begin_sync(self) -> tuple[list[DiskFile], Offset]:
+        """The files to sync, in this order, and the log end offset they make durable. One at a time: `synced` comes before the next."""
+        files, self._unsynced = self._unsynced, []
+        self._settling += self._sealed
+        self._sealed = []
+        if not self.epochs.is_saved:
+            files.append(self._disk.replace(f"{self.directory}/{EPOCH_FILE}", self.epochs.render()))
+            self.epochs.is_saved = True
+        files.append(self._active.file)
+        self._remember(self.log_end_offset, self._active, self._active.file.size)
+        return files, self.log_end_offset
+
+    def synced(self, end_offset: Offset) -> None:
+        """The files of the last `begin_sync` are durable, and with them every record below `end_offset`."""
+        self.recovery_point = max(self.recovery_point, min(end_offset, self.log_end_offset))
+        for segment in self._settling:
+            if segment is not self._active:
+                segment.settle()
+        self._settling = []
+
+    # -- cut and close
+
+    def truncate_to(self, offset: Offset) -> None:
+        """Drop every batch that reaches `offset` or beyond it. Raises StorageError."""
+        if offset >= self.log_end_offset:
+            return
+        self._places.clear()
+        while len(self._segments) > 1 and self._segments[-1].base_offset >= offset:
+            dropped = self._segments.pop()
+            self._forget_segment(dropped)
+        active = self._active = self._segments[-1]
+        self._sealed = [segment for segment in self._sealed if segment is not active]
+        found = active.find(offset) if offset > active.base_offset else (0, None)
+        if found is not None:
+            active.truncate(found[0])
+        elif active.index is None:
+            active.truncate(active.file.size)
+        last = active.count_tail()
+        self.log_end_offset = Offset(active.base_offset if last is None else last[0] + last[6] + 1)
+        self.recovery_point = min(self.recovery_point, self.log_end_offset)
+        self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
+        self.epochs.truncate_end(self.log_end_offset)
+        self._reload_producers()
+
+    def _forget_segment(self, segment: Segment) -> None:
+        self._sealed = [other for other in self._sealed if other is not segment]
+        self._unsynced = [file for file in self._unsynced if file is not segment.file]
+        segment.close()
+        for suffix in (LOG_SUFFIX, ".index", ".timeindex"):
+            self._disk.remove(segment.path(suffix))
+
+    def _reload_producers(self) -> None:
+        self._producers, self._snapshot_offset = recover_producers(
+            self._disk, self.directory, self._segments, log_start_offset=self.log_start_offset, end_offset=self.log_end_offset
+        )
+
+    def begin_close(self, now: Instant) -> list[DiskFile]:
+        """What to sync before `close`, so that the next open scans nothing: data, indexes, epochs, producers."""
+        files, _ = self.begin_sync()
+        files += self._active.save_indexes()
+        self._producers.expire(now.wall_ms, self._settings.producer_id_expiration_ms)
+        if self.log_end_offset > self._snapshot_offset:
+            files.append(
+                self._disk.replace(f"{self.directory}/{file_name(self.log_end_offset, SNAPSHOT_SUFFIX)}", self._producers.render())
+            )
+            self._snapshot_offset = self.log_end_offset
+        return files
+
+    def close(self, now: Instant | None = None) -> None:
+        """Forget the files, and with `now` first make a clean stop: everything synced, nothing left to scan. Slices stay readable."""
+        if self.is_closed:
+            return
+        if now is not None:
+            files = self.begin_close(now)
+            self._disk.sync(files)
+            self.synced(self.log_end_offset)
+        self.is_closed = True
+        for segment in self._segments:
+            segment.close()

@@ -1,0 +1,255 @@
+"""From the files of a partition to the state of its log, after a clean stop and after any other.
+
+    clean     nothing is scanned: the active segment's indexes are read, and the few batches behind the last index entry
+    unclean   from the segment of the recovery point on: batches are walked, checked with their CRC from the recovery point on, both indexes
+              rebuilt, the first torn batch and all behind it cut; then producers from the newest snapshot and the batches behind it
+
+Everything below the recovery point was durable when it was set, so it is not doubted, and what lies beyond it was promised to nobody.
+"""
+
+from bisect import bisect_right
+from typing import NamedTuple
+
+from sparklog.model import LeaderEpoch, Millis, Offset
+from sparklog.record.batch import LENGTH_OVERHEAD
+from sparklog_server.disk.checkpoint import CheckpointCorrupt
+from sparklog_server.disk.door import Disk, DiskFile
+
+from .epoch_cache import EpochCache
+from .offset_index import OffsetIndex
+from .producer_state import ProducerState, SnapshotCorrupt
+from .segment import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    RELATIVE_OFFSET_MAX,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    Segment,
+    base_offset_of,
+    file_name,
+    walk,
+)
+from .settings import LogSettings
+from .time_index import TimeIndex
+
+EPOCH_FILE = "leader-epoch-checkpoint"
+_LEFT_OVER_SUFFIXES = (".tmp", ".deleted", ".cleaned")
+_INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, ".txnindex")
+_NAME_DIGITS = 20
+
+
+class Recovered(NamedTuple):
+    """The state of a log as its files tell it. `unsynced` is what the next sync must make durable too."""
+
+    segments: list[Segment]
+    epochs: EpochCache
+    producers: ProducerState
+    snapshot_offset: Offset
+    log_start_offset: Offset
+    log_end_offset: Offset
+    recovery_point: Offset
+    unsynced: list[DiskFile]
+
+
+def recover(
+    disk: Disk,
+    directory: str,
+    settings: LogSettings,
+    *,
+    recovery_point: Offset,
+    log_start_offset: Offset,
+    was_clean: bool,
+    now_ms: Millis,
+) -> Recovered:
+    """Read the files of a partition, repair what a crash left, and know the log. Raises StorageError."""
+    segments = _open_segments(disk, directory)
+    epochs, are_epochs_known = _read_epochs(disk, directory)
+    unsynced: list[DiskFile] = []
+    doubtful = len(segments)
+    if segments:
+        if not (was_clean and _load_active(segments[-1])):
+            doubtful = len(segments) - 1
+        if not was_clean:
+            doubtful = max(bisect_right(segments, recovery_point, key=base_offset_of) - 1, 0)
+    end_offset = _repair(disk, segments, doubtful, epochs, settings, recovery_point=recovery_point)
+    if not segments or end_offset < log_start_offset:
+        for segment in segments:
+            _remove_segment(disk, segment)
+        segments = [Segment.open(disk, directory, log_start_offset, create=True)]
+        doubtful, end_offset = 0, log_start_offset
+    for segment in segments[doubtful:]:
+        unsynced.append(segment.file)
+        if segment is not segments[-1]:
+            unsynced.extend(segment.save_indexes())
+    log_start_offset = Offset(max(log_start_offset, segments[0].base_offset))
+    if not are_epochs_known:
+        _rebuild_epochs(segments, epochs)
+    epochs.truncate_end(end_offset)
+    epochs.truncate_start(log_start_offset)
+    producers, snapshot_offset = recover_producers(disk, directory, segments, log_start_offset=log_start_offset, end_offset=end_offset)
+    producers.expire(now_ms, settings.producer_id_expiration_ms)
+    return Recovered(
+        segments,
+        epochs,
+        producers,
+        snapshot_offset,
+        log_start_offset,
+        end_offset,
+        end_offset if was_clean and doubtful >= len(segments) else min(recovery_point, end_offset),
+        unsynced,
+    )
+
+
+def _open_segments(disk: Disk, directory: str) -> list[Segment]:
+    """The segments in the order of their base offsets; what interrupted work left behind is removed."""
+    names = disk.list(directory)
+    bases = [offset for name in names if (offset := offset_of(name, LOG_SUFFIX)) is not None]
+    known = frozenset(bases)
+    for name in names:
+        is_orphan = any((offset := offset_of(name, suffix)) is not None and offset not in known for suffix in _INDEX_SUFFIXES)
+        if is_orphan or name.endswith(_LEFT_OVER_SUFFIXES):
+            disk.remove(f"{directory}/{name}")
+    return [Segment.open(disk, directory, base_offset) for base_offset in bases]
+
+
+def offset_of(name: str, suffix: str) -> Offset | None:
+    """The offset in a file's name; None if it is not of this kind."""
+    digits = name[: -len(suffix)]
+    return Offset(int(digits)) if name.endswith(suffix) and len(digits) == _NAME_DIGITS and digits.isdecimal() else None
+
+
+def _read_epochs(disk: Disk, directory: str) -> tuple[EpochCache, bool]:
+    content = disk.read(f"{directory}/{EPOCH_FILE}")
+    if content is not None:
+        try:
+            return EpochCache.parse(content), True
+        except CheckpointCorrupt:
+            pass  # the batches carry their epochs: they are read again
+    return EpochCache(), False
+
+
+def _load_active(active: Segment) -> bool:
+    """Take the active segment as a clean stop left it. False if its files do not agree."""
+    if active.file.size == 0:
+        return True
+    if not active.load_indexes():
+        return False
+    last = active.count_tail()
+    assert active.index is not None
+    begin = active.index.positions[-1] if len(active.index) else 0
+    return last is not None and begin + active.unindexed_bytes == active.file.size and last[0] >= active.base_offset
+
+
+def _repair(
+    disk: Disk, segments: list[Segment], doubtful: int, epochs: EpochCache, settings: LogSettings, *, recovery_point: Offset
+) -> Offset:
+    """Walk the segments from index `doubtful` on, cut at the first batch that is not whole, and give the log end offset."""
+    end_offset = Offset(0)
+    if doubtful >= len(segments):
+        return _next_offset(segments[-1]) if segments else end_offset
+    for index in range(doubtful, len(segments)):
+        segment = segments[index]
+        # A hole between two segments means that the end of the first was lost: what follows it was promised to nobody.
+        is_hole = index > doubtful and segment.base_offset != end_offset
+        if not is_hole:
+            end_offset, was_cut = _repair_segment(segment, epochs, settings, recovery_point)
+        if is_hole or was_cut:
+            keep = index if is_hole else index + 1
+            for lost in segments[keep:]:
+                _remove_segment(disk, lost)
+            del segments[keep:]
+            break
+    return end_offset
+
+
+def _repair_segment(segment: Segment, epochs: EpochCache, settings: LogSettings, recovery_point: Offset) -> tuple[Offset, bool]:
+    """Rebuild the indexes, cut what is not whole: (the offset that follows, whether something was cut)."""
+    segment.index, segment.time_index = OffsetIndex(), TimeIndex()
+    end = 0
+    end_offset: int = segment.base_offset
+    for verify_crc in (False, True):
+        for position, header in walk(segment.file, end, verify_crc=verify_crc):
+            last_offset = header[0] + header[6]
+            if not verify_crc and header[0] >= recovery_point:
+                break
+            if header[0] < end_offset or last_offset < header[0] or last_offset - segment.base_offset > RELATIVE_OFFSET_MAX:
+                break
+            if header[2] > epochs.latest:
+                epochs.assign(LeaderEpoch(header[2]), Offset(header[0]))
+            segment.index_batch(position, header, settings.index_interval_bytes)
+            end, end_offset = position + header[1] + LENGTH_OVERHEAD, last_offset + 1
+    was_cut = end < segment.file.size
+    if was_cut:
+        segment.file.truncate(end)
+    return Offset(end_offset), was_cut
+
+
+def _next_offset(active: Segment) -> Offset:
+    """The offset behind the last batch of a segment whose indexes are in memory."""
+    assert active.index is not None
+    end_offset: int = active.base_offset
+    for _, header in active.walk_from(active.index.positions[-1] if len(active.index) else 0):
+        end_offset = header[0] + header[6] + 1
+    return Offset(end_offset)
+
+
+def _remove_segment(disk: Disk, segment: Segment) -> None:
+    segment.close()
+    for suffix in (LOG_SUFFIX, *_INDEX_SUFFIXES):
+        disk.remove(segment.path(suffix))
+
+
+def _rebuild_epochs(segments: list[Segment], epochs: EpochCache) -> None:
+    for segment in segments:
+        for _, header in walk(segment.file, 0):
+            if header[2] > epochs.latest or not epochs.entries:
+                epochs.assign(LeaderEpoch(header[2]), Offset(header[0]))
+
+
+# -- producers
+
+
+def recover_producers(
+    disk: Disk, directory: str, segments: list[Segment], *, log_start_offset: Offset, end_offset: Offset
+) -> tuple[ProducerState, Offset]:
+    """The newest snapshot within the log and the batches behind it: (producers, the snapshot's offset)."""
+    snapshots = [offset for name in disk.list(directory) if (offset := offset_of(name, SNAPSHOT_SUFFIX)) is not None]
+    bases = frozenset(segment.base_offset for segment in segments)
+    newest = max((offset for offset in snapshots if offset <= end_offset), default=None)
+    for offset in snapshots:
+        if offset > end_offset or (offset != newest and offset not in bases):
+            disk.remove(f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}")
+    for offset in sorted(snapshots, reverse=True):
+        if not log_start_offset < offset <= end_offset:
+            continue
+        path = f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}"
+        content = disk.read(path)
+        if content is None:
+            continue
+        try:
+            producers = ProducerState.parse(content)
+        except SnapshotCorrupt:
+            disk.remove(path)
+            continue
+        replay_producers(segments, producers, offset, end_offset)
+        return producers, offset
+    producers = ProducerState()
+    replay_producers(segments, producers, log_start_offset, end_offset)
+    return producers, log_start_offset
+
+
+def replay_producers(segments: list[Segment], producers: ProducerState, start: Offset, end_offset: Offset) -> None:
+    """Let `producers` see every batch in `[start, end_offset)`."""
+    if start >= end_offset:
+        return
+    first = max(bisect_right(segments, start, key=base_offset_of) - 1, 0)
+    for segment in segments[first:]:
+        position = 0
+        if segment.base_offset < start:
+            found = segment.find(start)
+            if found is None:
+                continue
+            position = found[0]
+        for _, header in walk(segment.file, position):
+            if header[9] >= 0 and header[0] >= start:
+                producers.appended(header, header[0], header[8])

@@ -1,0 +1,310 @@
+"""A segment: one `.log` file of batches and the two indexes that find them.
+
+    active ── sealed (roll) ──► indexes rendered, waiting for the next sync ── settled ──► indexes only in their files
+
+Positions are bytes in the `.log` file. An index only says where to begin to look: batch headers say what is there.
+"""
+
+from collections.abc import Iterator
+from struct import Struct
+
+from sparklog.kernels import scan
+from sparklog.model import Offset
+from sparklog.record.batch import HEADER_SIZE, LENGTH_OVERHEAD, NO_TIMESTAMP
+from sparklog_server.disk.door import Buffer, Disk, DiskFile, StorageError
+
+from .offset_index import OffsetIndex, StoredOffsetIndex
+from .time_index import TimeIndex
+from .validate import HeaderFields
+
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+SNAPSHOT_SUFFIX = ".snapshot"
+RELATIVE_OFFSET_MAX = (1 << 31) - 1
+_WALK_BYTES = 1 << 20
+_SEEK_BYTES = 8192
+_HEADER = Struct(">qiibIhiqqqhii")
+
+
+def file_name(offset: int, suffix: str) -> str:
+    """Twenty digits and the suffix."""
+    return f"{offset:020d}{suffix}"
+
+
+def base_offset_of(segment: "Segment") -> Offset:
+    """The key that segments are sorted by."""
+    return segment.base_offset
+
+
+class Segment:
+    """The records from `base_offset` to the next segment.
+
+    Invariants: the file holds whole batches only; `max_timestamp` is the greatest of them and `max_timestamp_offset` the last offset of the
+    first batch that has it. A sealed segment's `max_timestamp` may be unread (None) until somebody asks.
+    """
+
+    __slots__ = (
+        "_disk",
+        "_stored",
+        "base_offset",
+        "directory",
+        "file",
+        "index",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "time_index",
+        "unindexed_bytes",
+    )
+
+    def __init__(self, disk: Disk, directory: str, base_offset: Offset, file: DiskFile) -> None:
+        self._disk = disk
+        self.directory = directory
+        self.base_offset = base_offset
+        self.file = file
+        self.index: OffsetIndex | None = OffsetIndex()
+        self.time_index: TimeIndex | None = TimeIndex()
+        self.max_timestamp = NO_TIMESTAMP
+        self.max_timestamp_offset: int = base_offset
+        self.unindexed_bytes = 0
+        self._stored: StoredOffsetIndex | None = None
+
+    @classmethod
+    def open(cls, disk: Disk, directory: str, base_offset: Offset, *, create: bool = False) -> "Segment":
+        """Open the files of the segment that begins at `base_offset`, indexes unread."""
+        return cls(disk, directory, base_offset, disk.open(f"{directory}/{file_name(base_offset, LOG_SUFFIX)}", create=create))
+
+    def path(self, suffix: str) -> str:
+        """The path of one of its files."""
+        return f"{self.directory}/{file_name(self.base_offset, suffix)}"
+
+    # -- append
+
+    def append(self, batch: Buffer, last_offset: int, max_timestamp: int, index_interval_bytes: int) -> int:
+        """Append one whole batch and return its position. Raises StorageError, and then nothing has changed."""
+        position = self.file.append(batch)
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = last_offset
+        if self.unindexed_bytes > index_interval_bytes:
+            self.add_entry(last_offset, position)
+        self.unindexed_bytes += len(batch)
+        return position
+
+    def add_entry(self, last_offset: int, position: int) -> None:
+        """Index the batch at `position`."""
+        assert self.index is not None
+        assert self.time_index is not None
+        self.index.append(last_offset - self.base_offset, position)
+        self.time_index.append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
+        self.unindexed_bytes = 0
+
+    def has_full_index(self, index_bytes_max: int) -> bool:
+        """Whether Kafka would find one of the indexes full, and roll."""
+        assert self.index is not None
+        assert self.time_index is not None
+        return len(self.index) >= index_bytes_max // 8 or len(self.time_index) >= index_bytes_max // 12 - 1
+
+    # -- indexes and their files
+
+    def save_indexes(self) -> list[DiskFile]:
+        """Write both index files aside; the sync of what is returned puts them in place. Nothing if they are there already."""
+        index, time_index = self.index, self.time_index
+        if index is None or time_index is None:
+            return []
+        time_index.append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
+        files = []
+        if index.saved_count != len(index):
+            files.append(self._disk.replace(self.path(INDEX_SUFFIX), index.render()))
+        if time_index.saved_count != len(time_index):
+            files.append(self._disk.replace(self.path(TIME_INDEX_SUFFIX), time_index.render()))
+        return files
+
+    def settle(self) -> None:
+        """The index files of this sealed segment are durable: drop the arrays."""
+        self.index = None
+        self.time_index = None
+
+    def load_indexes(self) -> bool:
+        """Read the index files into memory and know the greatest timestamp by them. False if they are missing or implausible."""
+        index = self._disk.read(self.path(INDEX_SUFFIX))
+        times = self._disk.read(self.path(TIME_INDEX_SUFFIX))
+        if index is None or times is None:
+            return False
+        self.index = OffsetIndex(index)
+        self.time_index = TimeIndex(times)
+        timestamp, offset = self.time_index.last
+        self.max_timestamp, self.max_timestamp_offset = timestamp, self.base_offset + offset
+        positions = self.index.positions
+        return (
+            self.index.is_plausible
+            and self.time_index.is_plausible
+            and (not positions or positions[-1] < self.file.size)
+            and len(index) % 8 == 0 == len(times) % 12
+        )
+
+    def read_max_timestamp(self) -> tuple[int, int]:
+        """(greatest timestamp, last offset of the batch that has it); (-1, base offset) if no record has one."""
+        if self.time_index is None and self.max_timestamp == NO_TIMESTAMP:
+            timestamp, offset = self._times().last
+            self.max_timestamp, self.max_timestamp_offset = timestamp, self.base_offset + offset
+        return self.max_timestamp, self.max_timestamp_offset
+
+    def _times(self) -> TimeIndex:
+        if self.time_index is not None:
+            return self.time_index
+        content = self._disk.read(self.path(TIME_INDEX_SUFFIX))
+        stored = TimeIndex(content)
+        if content is None or not stored.is_plausible:
+            self.rebuild_index()
+            assert self.time_index is not None
+            return self.time_index
+        return stored
+
+    def _index(self) -> OffsetIndex | StoredOffsetIndex:
+        if self.index is not None:
+            return self.index
+        if self._stored is None:
+            try:
+                self._stored = StoredOffsetIndex(self._disk.open(self.path(INDEX_SUFFIX)))
+            except StorageError:
+                if not self._is_missing(INDEX_SUFFIX):
+                    raise
+                self.rebuild_index()
+                assert self.index is not None
+                return self.index
+        return self._stored
+
+    def _is_missing(self, suffix: str) -> bool:
+        return file_name(self.base_offset, suffix) not in self._disk.list(self.directory)
+
+    def rebuild_index(self) -> None:
+        """Fill both indexes by walking the whole file, in memory."""
+        self.index, self.time_index, self._stored = OffsetIndex(), TimeIndex(), None
+        self.max_timestamp, self.max_timestamp_offset, self.unindexed_bytes = NO_TIMESTAMP, self.base_offset, 0
+        for position, header in walk(self.file, 0):
+            self.index_batch(position, header)
+
+    def index_batch(self, position: int, header: HeaderFields, index_interval_bytes: int = 4096) -> None:
+        """Count the batch at `position`, which is in the file already, as `append` would have."""
+        last_offset = header[0] + header[6]
+        if header[8] > self.max_timestamp:
+            self.max_timestamp, self.max_timestamp_offset = header[8], last_offset
+        if self.unindexed_bytes > index_interval_bytes:
+            self.add_entry(last_offset, position)
+        self.unindexed_bytes += header[1] + LENGTH_OVERHEAD
+
+    # -- find
+
+    def find(self, offset: int) -> tuple[int, HeaderFields] | None:
+        """(position, header) of the first batch whose last offset is `offset` or more; None if there is none."""
+        begin = self._index().lookup(offset - self.base_offset)
+        if begin:
+            header = header_at(self.file, begin)
+            if header is None or header[0] > offset or header[0] < self.base_offset:
+                begin = 0  # the index lies
+        for position, header in self.walk_from(begin):
+            if header[0] + header[6] >= offset:
+                return position, header
+        return None
+
+    def boundary(self, position: int, *, at_least: int) -> int:
+        """The greatest batch start in `[at_least, position]`; `at_least` must be one."""
+        begin = self._index().boundary(position)
+        if begin < at_least or begin > position or header_at(self.file, begin) is None:
+            begin = at_least
+        for at, header in self.walk_from(begin):
+            end = at + header[1] + LENGTH_OVERHEAD
+            if end > position:
+                return at
+        return begin
+
+    def walk_from(self, position: int) -> Iterator[tuple[int, HeaderFields]]:
+        """(position, header) of the batches from `position` on, which must be a batch start; few bytes are read at once."""
+        return walk(self.file, position, chunk_bytes=_SEEK_BYTES)
+
+    def find_timestamp(self, timestamp: int, start_offset: int) -> Iterator[tuple[int, HeaderFields]]:
+        """(position, header) of each batch, in order, that may hold a record at `timestamp` or later and at `start_offset` or beyond."""
+        relative = self._times().lookup(timestamp)
+        found = self.find(max(self.base_offset + relative, start_offset))
+        if found is None:
+            return
+        for position, header in self.walk_from(found[0]):
+            if header[8] >= timestamp:
+                yield position, header
+
+    def read_batch(self, position: int, header: HeaderFields) -> bytes:
+        """The whole batch."""
+        return self.file.pread(position, header[1] + LENGTH_OVERHEAD)
+
+    # -- cut
+
+    def truncate(self, position: int) -> None:
+        """Cut at a batch start: the segment becomes the active one again."""
+        if self.index is None or self.time_index is None:
+            self._stored = None
+            if not self.load_indexes():
+                self.rebuild_index()
+        assert self.index is not None
+        assert self.time_index is not None
+        header = header_at(self.file, position)
+        self.file.truncate(position)
+        self.index.truncate(position)
+        if header is not None:
+            self.time_index.truncate(header[0] - self.base_offset)
+        timestamp, offset = self.time_index.last
+        self.max_timestamp, self.max_timestamp_offset = timestamp, self.base_offset + offset
+        self.count_tail()
+
+    def count_tail(self) -> HeaderFields | None:
+        """Walk the batches behind the last index entry, as after a clean stop; gives the last batch's header."""
+        assert self.index is not None
+        begin = self.index.positions[-1] if len(self.index) else 0
+        last: HeaderFields | None = None
+        self.unindexed_bytes = 0
+        for position, header in self.walk_from(begin):
+            if header[8] > self.max_timestamp:
+                self.max_timestamp, self.max_timestamp_offset = header[8], header[0] + header[6]
+            self.unindexed_bytes = position + header[1] + LENGTH_OVERHEAD - begin
+            last = header
+        return last
+
+    def close(self) -> None:
+        """Forget the files; slices of them stay readable."""
+        self.file.close()
+        self._stored = None
+
+
+def header_at(file: DiskFile, position: int) -> HeaderFields | None:
+    """The header at `position`; None if no batch of format v2 can begin there."""
+    content = file.pread(position, HEADER_SIZE)
+    if len(content) < HEADER_SIZE:
+        return None
+    fields: HeaderFields = _HEADER.unpack(content)
+    if fields[3] != 2 or not HEADER_SIZE <= fields[1] + LENGTH_OVERHEAD <= file.size - position or fields[6] < 0:
+        return None
+    return fields
+
+
+def walk(file: DiskFile, position: int, *, verify_crc: bool = False, chunk_bytes: int = _WALK_BYTES) -> Iterator[tuple[int, HeaderFields]]:
+    """(position, header) of every whole batch from `position` on, up to the first that is none or, if asked, whose CRC differs."""
+    while position < file.size:
+        content = file.pread(position, chunk_bytes)
+        is_broken = False
+        try:
+            found: list[tuple[int, HeaderFields]] = scan.headers(content, verify_crc)
+        except ValueError as error:
+            # The error lies less than a header behind its batch's start: what is whole before it is sound.
+            is_broken = True
+            found = scan.headers(memoryview(content)[: error.args[1]], verify_crc)
+        for at, header in found:
+            yield position + at, header
+        if is_broken:
+            return
+        if found:
+            position += found[-1][0] + found[-1][1][1] + LENGTH_OVERHEAD
+            continue
+        larger = header_at(file, position)
+        if larger is None or larger[1] + LENGTH_OVERHEAD <= len(content):
+            return
+        chunk_bytes = larger[1] + LENGTH_OVERHEAD

@@ -1,0 +1,32 @@
+"""What a topic's settings mean to its log: plain values, replaced whole when the topic is reconfigured."""
+
+from typing import Literal
+
+import msgspec
+
+from sparklog.record.compression import DECOMPRESSED_BYTES_MAX
+
+CompressionType = Literal["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"]
+TimestampType = Literal["CreateTime", "LogAppendTime"]
+INT64_MAX = (1 << 63) - 1
+
+
+class LogSettings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """Named after Kafka's topic keys, units last; the defaults are Kafka's."""
+
+    segment_bytes: int = 1 << 30
+    segment_index_bytes: int = 10 << 20
+    index_interval_bytes: int = 4096
+    max_message_bytes: int = 1048588
+    compression_type: CompressionType = "producer"
+    timestamp_type: TimestampType = "CreateTime"
+    timestamp_before_max_ms: int = INT64_MAX
+    timestamp_after_max_ms: int = 3_600_000
+    is_compacted: bool = False
+    """`cleanup.policy` has `compact`: every record needs a key."""
+    is_deleted: bool = True
+    """`cleanup.policy` has `delete`."""
+    validates_compressed: bool = True
+    """`sparklog.validate.compressed`: decompress and walk compressed batches too; always so on a compacted topic."""
+    decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX
+    producer_id_expiration_ms: int = 86_400_000
