@@ -85,6 +85,8 @@ cdef extern from "Python.h":
     int PyMemoryView_Check(PyObject*)
     int PyBytes_Check(PyObject*)
     PyObject* PyUnicode_DecodeUTF8(const char*, Py_ssize_t, const char*)
+    Py_ssize_t PyUnicode_GET_LENGTH(PyObject*)
+    int PyUnicode_KIND(PyObject*)
     const char* PyUnicode_AsUTF8AndSize(PyObject*, Py_ssize_t*)
     PyObject* PySlice_New(PyObject*, PyObject*, PyObject*)
     PyObject* PyList_New(Py_ssize_t)
@@ -124,23 +126,25 @@ cpdef enum:
 
 cdef enum:
     FIELDS_MAX = 64
-    ALLOWANCE_PER_BYTE = 48
+    ALLOWANCE_PER_BYTE = 56
     ALLOWANCE_BASE = 4096
-    ALLOWANCE_MAX = 224 << 20
+    ALLOWANCE_MAX = 240 << 20
     STRING_BYTES_MAX = 0x7FFF
     COPY_BELOW = 512
     LIST_COST = 80
+    TEXT_COST = 80
+    VIEW_COST = 256
+    TAG_COST = 64
     INLINE_BYTES = 1024
 
-# By code: the bytes that a value takes at least on the wire, and at most in memory beside the contents of strings and lists.
+# By code: the bytes that a value takes at least on the wire, and in memory if its size is fixed.
 cdef Py_ssize_t* MINIMAL_BYTES = [1, 1, 2, 2, 4, 4, 8, 8, 16, 2, 1, 4, 1, 4, 1, 4, 1, 0, 1, 0, 0]
-cdef Py_ssize_t* COST = [0, 0, 32, 32, 32, 32, 32, 32, 64, 80, 80, 48, 48, 256, 256, LIST_COST, LIST_COST, 0, 0, 0, 0]
+cdef Py_ssize_t* FIXED_COST = [0, 0, 32, 32, 32, 32, 32, 32, 64, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
 
 cdef struct Operation:
     int code
     int tag
     bint is_nullable
-    Py_ssize_t cost
     Py_ssize_t offset
     PyObject* name
     PyObject* element
@@ -211,14 +215,14 @@ cdef class Program:
         into.factory = <PyObject*>operation[4] if operation[4] is not None else NULL
         slot = None if self.cls is None else getattr(self.cls, operation[1], None)
         into.offset = slot_offset(<PyObject*>slot)
-        into.cost = COST[code]
-        if code >= ABSENT and into.factory != NULL:
-            into.cost = LIST_COST
+        if code >= ABSENT or into.tag >= 0:
+            self.cost += LIST_COST if into.factory != NULL else 0
+        else:
+            self.cost += FIXED_COST[code]
         has_records = code == RECORDS or code == COMPACT_RECORDS or (element is not None and element.has_records)
         if has_records and into.tag >= 0:
             raise ValueError("records in a tagged field", self.count)
         self.has_records = self.has_records or has_records
-        self.cost += into.cost
         if into.tag < 0:
             self.minimal_bytes += element.minimal_bytes if code == STRUCT else MINIMAL_BYTES[code]
         self.count += 1
@@ -384,7 +388,7 @@ cdef PyObject* read_array(Program element, Reader* reader, int64_t count) noexce
     if count > remaining or count * element.minimal_bytes > remaining:
         fail(b"more elements than bytes", where(reader))
         return NULL
-    if charge(reader, 8 * count) < 0 or (not is_struct and charge(reader, element.cost * count) < 0):
+    if charge(reader, LIST_COST + 8 * count) < 0 or (not is_struct and charge(reader, element.cost * count) < 0):
         return NULL
     result = PyList_New(count)
     if result == NULL:
@@ -432,15 +436,23 @@ cdef PyObject* read_value(Operation* operation, Reader* reader) noexcept:
         return NULL
     start = reader.position
     reader.position += length
-    if code <= COMPACT_STRING:
-        result = PyUnicode_DecodeUTF8(<const char*>start, length, NULL)
-        if result == NULL:
-            PyErr_Clear()
-            fail(b"invalid UTF-8", start - reader.base)
-        return result
-    if code <= COMPACT_BYTES:
+    if code > COMPACT_BYTES:
+        if charge(reader, VIEW_COST) < 0:
+            return NULL
+        return slice_view(reader, start - reader.base, reader.position - reader.base)
+    if length > 1 and charge(reader, TEXT_COST + length) < 0:  # Python keeps one object for each shorter one.
+        return NULL
+    if code > COMPACT_STRING:
         return PyBytes_FromStringAndSize(<const char*>start, length)
-    return slice_view(reader, start - reader.base, reader.position - reader.base)
+    result = PyUnicode_DecodeUTF8(<const char*>start, length, NULL)
+    if result == NULL:
+        PyErr_Clear()
+        fail(b"invalid UTF-8", start - reader.base)
+    elif PyUnicode_GET_LENGTH(result) != length:
+        if charge(reader, PyUnicode_KIND(result) * PyUnicode_GET_LENGTH(result)) < 0:
+            Py_DECREF(result)
+            return NULL
+    return result
 
 
 cdef int read_tags(Program program, Reader* reader, PyObject** values) noexcept:
@@ -465,7 +477,7 @@ cdef int read_tags(Program program, Reader* reader, PyObject** values) noexcept:
             if operation.tag == tag:
                 limit = reader.limit
                 reader.limit = reader.position + size
-                if charge(reader, operation.cost) < 0:
+                if charge(reader, TAG_COST) < 0:
                     return -1
                 value = read_value(operation, reader)
                 if value == NULL:

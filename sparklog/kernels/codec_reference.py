@@ -17,10 +17,10 @@ BOOL, INT8, INT16, UINT16, INT32, UINT32, INT64, FLOAT64, UUID = range(9)
 STRING, COMPACT_STRING, BYTES, COMPACT_BYTES, RECORDS, COMPACT_RECORDS = range(9, 15)
 ARRAY, COMPACT_ARRAY, STRUCT, NULLABLE_STRUCT, ABSENT, ABSENT_ESSENTIAL = range(15, 21)
 
-ALLOWANCE_PER_BYTE = 48
-"""Together with the text and bytes themselves, which are not charged, this stays below 64 times the frame."""
+ALLOWANCE_PER_BYTE = 56
+"""With what is not charged, mainly sizes rounded up by the allocator, this stays below 64 times the frame."""
 ALLOWANCE_BASE = 4096
-ALLOWANCE_MAX = 224 << 20
+ALLOWANCE_MAX = 240 << 20
 STRING_BYTES_MAX = 0x7FFF
 FIELDS_MAX = 64
 COPY_BELOW = 512
@@ -40,10 +40,13 @@ _FIXED = {
     UUID: struct.Struct(">16s"),
 }
 _MINIMAL_BYTES = {STRING: 2, BYTES: 4, RECORDS: 4, ARRAY: 4, STRUCT: 0, ABSENT: 0, ABSENT_ESSENTIAL: 0}
-_LIST_COST = 80
-_COST = {BOOL: 0, INT8: 0, UUID: 64, STRING: 80, COMPACT_STRING: 80, BYTES: 48, COMPACT_BYTES: 48}
-_COST |= {RECORDS: 256, COMPACT_RECORDS: 256, ARRAY: _LIST_COST, COMPACT_ARRAY: _LIST_COST, STRUCT: 0, NULLABLE_STRUCT: 0}
+# What a value takes in memory: of fixed size, charged with its struct, or of any length, charged with that length when it is met.
+_FIXED_COST = {BOOL: 0, INT8: 0, UUID: 64}
 _NUMBER_COST = 32
+_LIST_COST = 80
+_TEXT_COST = 80
+_VIEW_COST = 256
+_TAG_COST = 64
 
 
 class Program:
@@ -61,7 +64,7 @@ class Program:
             (operation[6], index) for index, operation in enumerate(operations) if operation[6] >= 0 and operation[0] < ABSENT
         )
         self.minimal_bytes = is_flexible + sum(_minimal_bytes(operation) for operation in operations)
-        # What one value takes in memory, at most, leaving out the bytes of strings and the slots of lists.
+        # What one value takes in memory, beside its strings, bytes, records and lists.
         self.cost = sum(map(_cost, operations)) + (32 + 8 * len(operations) if cls is not None else 0)
 
 
@@ -78,10 +81,10 @@ def _minimal_bytes(operation: Operation) -> int:
 
 
 def _cost(operation: Operation) -> int:
-    code, _, _, _, factory, _, _ = operation
-    if code >= ABSENT:
+    code, _, _, _, factory, _, tag = operation
+    if code >= ABSENT or tag >= 0:
         return _LIST_COST if factory is not None else 0
-    return _COST.get(code, _NUMBER_COST)
+    return _FIXED_COST.get(code, _NUMBER_COST) if code in _FIXED else 0
 
 
 class _Reader:
@@ -168,7 +171,7 @@ def _read_tag(program: Program, reader: _Reader, values: list[object]) -> None:
             operation = program.operations[index]
             outer_limit, reader.limit = reader.limit, reader.position
             reader.position = start
-            reader.charge(_cost(operation))
+            reader.charge(_TAG_COST)
             values[index] = _read_value(operation, reader)
             if reader.position != reader.limit:
                 raise ValueError("tagged field of a wrong size", reader.position)
@@ -200,19 +203,31 @@ def _read_value(operation: Operation, reader: _Reader) -> Any:
     start = reader.skip(length)
     piece = reader.view[start : reader.position]
     if code in (RECORDS, COMPACT_RECORDS):
+        reader.charge(_VIEW_COST)
         return piece
+    if length > 1:  # Python keeps one object for each shorter one.
+        reader.charge(_TEXT_COST + length)
     if code in (BYTES, COMPACT_BYTES):
         return bytes(piece)
     try:
-        return str(piece, "utf-8")
+        text = str(piece, "utf-8")
     except UnicodeDecodeError:
         raise ValueError("invalid UTF-8", start) from None
+    if not text.isascii():
+        reader.charge(_character_bytes(text) * len(text))
+    return text
+
+
+def _character_bytes(text: str) -> int:
+    """How many bytes of memory each character of a string takes."""
+    highest = max(text)
+    return 1 if highest < "\u0100" else 2 if highest < "\U00010000" else 4
 
 
 def _read_array(element: Program, reader: _Reader, count: int) -> list[Any]:
     if count * element.minimal_bytes > reader.limit - reader.position or count > reader.limit - reader.position:
         raise ValueError("more elements than bytes", reader.position)
-    reader.charge(8 * count)
+    reader.charge(_LIST_COST + 8 * count)
     if element.cls is not None:
         return [_read_struct(element, reader) for _ in range(count)]
     operation, cost = element.operations[0], element.cost

@@ -47,7 +47,7 @@ class UnsupportedVersion(SparklogError):
         self.header = header
 
 
-_KEY_AND_VERSION = struct.Struct(">HH")
+_KEY_AND_VERSION = struct.Struct(">hh")
 
 
 def decode_request_header(frame: bytes | bytearray | memoryview) -> tuple[RequestHeader, memoryview]:

@@ -16,6 +16,7 @@ Class invariants: the fields stand in wire order, and structs nest at most `DEPT
 
 import types
 from collections.abc import Callable
+from types import ModuleType
 from typing import Annotated, ClassVar, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -173,36 +174,39 @@ def program(cls: type[Message], version: int) -> codec.Program:
         since_, until_, flexible = cls.versions
         if not since_ <= version <= until_:
             raise ValueError(f"{cls.__name__} has no version {version}") from None
-        compiled = _struct_program(cls, version, is_flexible=version >= flexible, depth=1)
-        return _programs.setdefault(cls, {}).setdefault(version, compiled)
+        flattened = flatten(cls, version, is_flexible=version >= flexible, kernel=codec)
+        return _programs.setdefault(cls, {}).setdefault(version, flattened)
 
 
-def _struct_program(cls: type[Message], version: int, *, is_flexible: bool, depth: int) -> codec.Program:
+def flatten(cls: type[Message], version: int, *, is_flexible: bool, kernel: ModuleType, depth: int = 1) -> "codec.Program":
+    """A new flat program of any struct, for the kernel given (`program` keeps those of the kernel that serves)."""
     assert depth <= DEPTH_MAX, f"{cls.__name__} nests too deep"
-    operations = tuple(_operation(field, version, is_flexible=is_flexible, depth=depth) for field in fields(cls))
-    return codec.Program(cls, operations, is_flexible)
-
-
-def _operation(field: Field, version: int, *, is_flexible: bool, depth: int) -> "codec.Operation":
-    def whole(code: int, element: codec.Program | None = None) -> "codec.Operation":
+    operations = []
+    for field in fields(cls):
+        element = None
+        if field.struct is not None and field.since <= version <= field.until:
+            element = flatten(field.struct, version, is_flexible=is_flexible, kernel=kernel, depth=depth + 1)
+        elif field.is_array and field.since <= version <= field.until:
+            element = kernel.Program(None, ((_value_code(field, is_flexible), "", None, None, None, False, -1),), False)
+        tag = field.tag if is_flexible else -1
         is_nullable = version >= field.nullable_since
-        return (code, field.name, element, field.default, field.factory, is_nullable, field.tag if is_flexible else -1)
+        operations.append((_code(field, version, is_flexible), field.name, element, field.default, field.factory, is_nullable, tag))
+    flattened: codec.Program = kernel.Program(cls, tuple(operations), is_flexible)
+    return flattened
 
+
+def _code(field: Field, version: int, is_flexible: bool) -> int:
     if not field.since <= version <= field.until:
-        return whole(codec.ABSENT_ESSENTIAL if field.is_essential else codec.ABSENT)
+        return codec.ABSENT_ESSENTIAL if field.is_essential else codec.ABSENT
     assert field.tag < 0 or is_flexible, f"{field.name} is tagged in a version without tags"
-    if not field.is_array and field.struct is None:
-        return whole(_code(field, is_flexible=is_flexible))
-    if field.struct is not None:
-        element = _struct_program(field.struct, version, is_flexible=is_flexible, depth=depth + 1)
-    else:
-        element = codec.Program(None, ((_code(field, is_flexible=is_flexible), "", None, None, None, False, -1),), False)
     if field.is_array:
-        return whole(codec.COMPACT_ARRAY if is_flexible else codec.ARRAY, element)
-    return whole(codec.NULLABLE_STRUCT if version >= field.nullable_since else codec.STRUCT, element)
+        return codec.COMPACT_ARRAY if is_flexible else codec.ARRAY
+    if field.struct is not None:
+        return codec.NULLABLE_STRUCT if version >= field.nullable_since else codec.STRUCT
+    return _value_code(field, is_flexible)
 
 
-def _code(field: Field, *, is_flexible: bool) -> int:
+def _value_code(field: Field, is_flexible: bool) -> int:
     assert field.wire_type is not None
     return field.wire_type.compact if is_flexible and not field.is_never_compact else field.wire_type.plain
 
@@ -229,8 +233,8 @@ def _field(cls: type[Message], declared: msgspec.structs.FieldInfo, hint: object
         # The last one wins: a mark on the field narrows the one inside an alias such as NullableStr.
         nullable_since=[NEVER, *(mark.version for mark in marks if isinstance(mark, Nullable))][-1],
         tag=next((mark.tag for mark in marks if isinstance(mark, Tagged)), -1),
-        is_essential=essential in marks,
-        is_never_compact=never_compact in marks,
+        is_essential=any(isinstance(mark, Essential) for mark in marks),
+        is_never_compact=any(isinstance(mark, NeverCompact) for mark in marks),
         default=None if factory else declared.default,
         factory=factory,
     )

@@ -63,7 +63,7 @@ class FetchSnapshotResponsePartitionSnapshot(Message):
     current_leader: Annotated[LeaderIdAndEpoch | None, tagged(0)] = None
     size: Int64 = 0
     position: Int64 = 0
-    unaligned_records: Annotated[Records, nullable(NEVER)] = None
+    unaligned_records: Annotated[Records, nullable(NEVER)] = b""
 
 
 class FetchSnapshotResponseTopicSnapshot(Message):

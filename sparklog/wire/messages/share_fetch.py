@@ -84,7 +84,7 @@ class PartitionData(Message):
     acknowledge_error_code: Int16 = 0
     acknowledge_error_message: NullableStr = None
     current_leader: LeaderIdAndEpoch = field(default_factory=LeaderIdAndEpoch)
-    records: Annotated[Records, nullable(NEVER)] = None
+    records: Annotated[Records, nullable(NEVER)] = b""
     acquired_records: list[AcquiredRecords] = []
 
 

@@ -1,0 +1,99 @@
+"""Framing: every cut of the stream gives the same frames, within the memory that is promised."""
+
+from random import Random
+
+import pytest
+
+from sparklog.errors import DecodeError
+from sparklog.wire.frame import GROWTH_BYTES, Framer
+
+
+def framed(*bodies: bytes) -> bytes:
+    return b"".join(len(body).to_bytes(4, "big") + body for body in bodies)
+
+
+def feed(framer: Framer, octets: bytes, *, piece: int) -> list[bytes]:
+    """Hands `octets` over in pieces of at most `piece` bytes, as a socket would."""
+    frames = []
+    while octets:
+        buffer = framer.buffer()
+        size = min(piece, len(buffer), len(octets))
+        buffer[:size] = octets[:size]
+        frames += [bytes(frame) for frame in framer.received(size)]
+        octets = octets[size:]
+    return frames
+
+
+@pytest.mark.parametrize("piece", [1, 2, 3, 4, 5, 7, 64, 1000, 1 << 20])
+def test_the_frames_are_the_same_however_the_stream_is_cut(piece: int) -> None:
+    bodies = [b"", b"a", b"bc", b"d" * 300, b"", b"e" * 5000, b"f"]
+    assert feed(Framer(frame_bytes_max=5000), framed(*bodies) * 3, piece=piece) == bodies * 3
+
+
+def test_framers_share_one_receive_buffer() -> None:
+    shared, random = bytearray(512), Random(5)
+    framers = [Framer(frame_bytes_max=4000, shared=shared) for _ in range(5)]
+    streams = [[random.randbytes(random.choice((0, 3, 200, 2000))) for _ in range(20)] for _ in framers]
+    pending = [framed(*bodies) for bodies in streams]
+    frames: list[list[bytes]] = [[] for _ in framers]
+    while any(pending):
+        index = random.choice([index for index, octets in enumerate(pending) if octets])
+        size = random.randint(1, 300)
+        frames[index] += feed(framers[index], pending[index][:size], piece=size)
+        pending[index] = pending[index][size:]
+    assert frames == streams
+
+
+def test_a_frame_that_arrives_whole_is_a_writable_view_of_the_shared_buffer() -> None:
+    shared = bytearray(64)
+    framer = Framer(frame_bytes_max=100, shared=shared)
+    framer.buffer()[:9] = framed(b"hello")
+    (frame,) = framer.received(9)
+    frame[0] = ord("j")
+    assert (bytes(frame), shared[4:9], framer.held_bytes) == (b"jello", b"jello", 0)
+
+
+def test_the_rest_of_a_frame_is_received_where_it_belongs() -> None:
+    framer = Framer(frame_bytes_max=1000, shared=bytearray(64))
+    framer.buffer()[:10] = framed(b"x" * 100)[:10]
+    assert framer.received(10) == []
+    assert len(framer.buffer()) == 94
+    framer.buffer()[:94] = b"x" * 94
+    (frame,) = framer.received(94)
+    assert bytes(frame) == b"x" * 100
+    assert framer.held_bytes == 0
+
+
+def test_an_announced_length_costs_no_memory_until_its_bytes_arrive() -> None:
+    framer = Framer(frame_bytes_max=100 << 20, shared=bytearray(65536))
+    octets, arrived = (100 << 20).to_bytes(4, "big") + bytes(1 << 20), 0
+    while arrived < len(octets):
+        buffer = framer.buffer()
+        size = min(len(buffer), 30000, len(octets) - arrived)
+        buffer[:size] = octets[arrived : arrived + size]
+        arrived += size
+        assert framer.received(size) == []
+        assert framer.held_bytes <= 2 * arrived + GROWTH_BYTES
+
+
+@pytest.mark.parametrize("prefix", ["ff ff ff ff", "80 00 00 00", "00 00 03 e9", "7f ff ff ff", "16 03 01 02"])
+def test_a_length_out_of_bounds_is_refused_as_soon_as_it_is_known(prefix: str) -> None:
+    framer = Framer(frame_bytes_max=1000)
+    with pytest.raises(DecodeError, match="where 1000 are allowed"):
+        feed(framer, bytes.fromhex(prefix), piece=1)
+
+
+def test_the_limit_may_be_raised_after_authentication() -> None:
+    framer = Framer(frame_bytes_max=4)
+    assert feed(framer, framed(b"four"), piece=100) == [b"four"]
+    framer.frame_bytes_max = 5
+    assert feed(framer, framed(b"fives"), piece=100) == [b"fives"]
+
+
+def test_nothing_received_is_nothing_framed() -> None:
+    framer = Framer(frame_bytes_max=100)
+    assert framer.received(0) == []
+    assert feed(framer, framed(b"abc")[:3], piece=3) == []
+    framer.buffer()
+    assert framer.received(0) == []
+    assert feed(framer, framed(b"abc")[3:], piece=9) == [b"abc"]
