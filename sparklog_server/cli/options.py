@@ -1,0 +1,83 @@
+"""What the commands that talk to a broker have in common: how to reach it, which settings to take, how to print."""
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from sparklog.client.settings import ClientSettings
+
+# A person waits for the answer: a broker that is not there should be said so soon.
+API_TIMEOUT_MS = 10_000
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def bootstrap_server(command: Command) -> Command:
+    """The option that says where the cluster is."""
+    return click.option(
+        "--bootstrap-server",
+        metavar="HOST:PORT",
+        default="127.0.0.1:9092",
+        envvar="SPARKLOG_BOOTSTRAP_SERVER",
+        show_default=True,
+        help="A broker of the cluster, or several with commas between them.",
+    )(command)
+
+
+def client_setting(command: Command) -> Command:
+    """The option that passes settings to the client."""
+    return click.option("--set", "assignments", metavar="KEY=VALUE", multiple=True, help="A client setting by Kafka's name. Repeatable.")(
+        command
+    )
+
+
+def as_json(command: Command) -> Command:
+    """The option that chooses JSON."""
+    return click.option("--json", "is_json", is_flag=True, help="Print JSON.")(command)
+
+
+def pairs(assignments: Sequence[str], option: str) -> dict[str, str]:
+    """`key=value` texts as a mapping."""
+    given = {}
+    for assignment in assignments:
+        key, equals, value = assignment.partition("=")
+        if not equals or not key.strip():
+            raise click.BadParameter(f"{assignment!r} is not KEY=VALUE", param_hint=option)
+        given[key.strip()] = value.strip()
+    return given
+
+
+def client_settings(bootstrap_servers: str, assignments: Sequence[str] = ()) -> "ClientSettings":
+    """The settings of a client of the command line."""
+    from sparklog.client.settings import ClientSettings
+
+    given = {"default.api.timeout.ms": str(API_TIMEOUT_MS), "client.id": "sparklog-cli"} | pairs(assignments, "--set")
+    return ClientSettings.from_kafka(given | {"bootstrap.servers": bootstrap_servers})
+
+
+def print_json(value: object) -> None:
+    """One line of JSON; bytes that are not UTF-8 appear as backslash escapes."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, default=_text_of) + "\n")
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """A table on a terminal; elsewhere lines with tabs and no heading, for other programs."""
+    if not sys.stdout.isatty():
+        sys.stdout.write("".join("\t".join(map(str, row)) + "\n" for row in rows))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*columns)
+    for row in rows:
+        table.add_row(*map(str, row))
+    Console().print(table)
+
+
+def _text_of(value: object) -> str:
+    assert isinstance(value, bytes), value
+    return value.decode(errors="backslashreplace")

@@ -1,0 +1,70 @@
+"""`sparklog start`: a broker in the foreground."""
+
+import sys
+
+import click
+
+
+@click.command()
+@click.option("--config", metavar="FILE", type=click.Path(dir_okay=False), help="Settings, as a Kafka properties file.")
+@click.option("--data-dir", metavar="DIR", help="Where to keep everything (log.dirs). [default: ./sparklog-data]")
+@click.option("--listen", metavar="HOST:PORT", help="Where to listen; port 0 lets the system choose. [default: 127.0.0.1:9092]")
+@click.option("--node-id", metavar="N", type=int, help="The number of this node (node.id). [default: 1]")
+@click.option("--set", "assignments", metavar="KEY=VALUE", multiple=True, help="A setting by Kafka's name; wins over the file. Repeatable.")
+@click.option("--insecure", is_flag=True, help="Allow an address that others can reach, although nothing asks them for a password.")
+@click.option("--owner-pid", type=int, hidden=True, help="Stop when this parent process is gone or standard input ends.")
+@click.option("--owned-directory", hidden=True, help="Remove this directory at the end.")
+def start(
+    config: str | None,
+    data_dir: str | None,
+    listen: str | None,
+    node_id: int | None,
+    assignments: tuple[str, ...],
+    insecure: bool,
+    owner_pid: int | None,
+    owned_directory: str | None,
+) -> int:
+    """Run a broker until SIGTERM or Ctrl-C.
+
+    Alone it is a cluster of one, formatted on first start. Prints one line when it accepts connections:
+    `ready node=<id> listen=<host:port> pid=<pid>`.
+    """
+    if not __debug__:
+        raise click.UsageError("sparklog does not run under python -O: it needs its assertions to protect the data")
+    given = list(assignments)
+    if listen is not None:
+        given.append(f"listeners=PLAINTEXT://{listen}")
+    if data_dir is not None:
+        given.append(f"log.dirs={data_dir}")
+    if node_id is not None:
+        given.append(f"node.id={node_id}")
+
+    import gc
+
+    # Nothing that start-up makes is garbage: the collector would only walk it. The server turns it on again when it is ready.
+    gc.disable()
+    from sparklog_server.broker.broker import Broker
+    from sparklog_server.config.load import load
+    from sparklog_server.daemon.logs import TraceLog
+    from sparklog_server.daemon.server import Server, entropy, prepare_process
+    from sparklog_server.disk.door import StorageError
+    from sparklog_server.disk.os_disk import OsDisk
+
+    loaded = load(config, given, is_insecure_allowed=insecure)
+    prepare_process()
+    log = TraceLog(sys.stderr)
+    for warning in loaded.warnings:
+        log.trace("warning", text=warning)
+    disk = OsDisk(open_files_max=loaded.settings.sparklog_open_files_max)
+    try:
+        server = Server(
+            loaded.settings,
+            disk,
+            lambda settings, disk, trace: Broker(settings, disk, entropy=entropy, trace=trace),
+            log,
+            parent_pid=owner_pid,
+            owned_directory=owned_directory,
+        )
+        return server.run()
+    except StorageError as error:
+        raise click.ClickException(str(error)) from error

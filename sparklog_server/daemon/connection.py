@@ -1,0 +1,277 @@
+"""One socket of a session: receives where the broker says, sends what it is given, in order.
+
+    memory chunks   gathered, one sendmsg for all that is queued
+    file slices     sendfile, at most 1 MiB per turn; small ones are read into memory and gathered
+    cold slices     what is not in the page cache is read ahead by a job first: the loop never waits for a disk
+
+No buffers of its own: an idle connection is this object and its socket. Reading stops while the broker has muted the session, while
+more than `Owner.unsent_bytes_max` waits to be sent, and when the session is about to close.
+"""
+
+import os
+import socket
+from collections.abc import Callable
+from typing import Final, Protocol, cast
+
+from sparklog.effects import Chunk, FileSlice
+from sparklog.model import SessionId
+from sparklog_server.daemon.page_cache import is_resident, read_ahead, read_if_resident
+from sparklog_server.daemon.reactor import READ, WRITE, Reactor
+from sparklog_server.disk.door import StorageError
+
+SLICE_BYTES_PER_TURN: Final = 1 << 20
+GATHERED_BYTES_MAX: Final = 256 << 10
+# Up to here, reading a slice and gathering it costs less than a sendfile of its own.
+GATHERED_SLICE_BYTES_MAX: Final = 32 << 10
+GATHERED_CHUNKS_MAX: Final = min(os.sysconf("SC_IOV_MAX"), 1024)
+# Tells the kernel that a slice follows at once, so that a reply's first bytes do not travel alone. macOS has no such flag.
+MORE: Final[int] = getattr(socket, "MSG_MORE", 0)
+
+
+class Owner(Protocol):
+    """What a connection tells: bytes may have come, the connection is no more, a file must be read beside the loop first."""
+
+    unsent_bytes_max: int
+
+    def readable(self, connection: "Connection") -> None: ...
+    def lost(self, connection: "Connection", failure: str) -> None: ...
+    def run(self, job: Callable[[], object], done: Callable[[object], None]) -> None: ...
+
+
+class OpenFile(Protocol):
+    """What a slice's file is in a live broker."""
+
+    path: str
+
+    def fileno(self) -> int: ...
+
+
+class Connection:
+    """A non-blocking socket and what waits to be sent on it.
+
+    `_waiting` begins with the first unsent byte: a chunk sent in part is replaced by its rest. Once closed, nothing is sent or received,
+    and `Owner.lost` has been told, exactly once.
+    """
+
+    __slots__ = (
+        "_events",
+        "_is_closing",
+        "_is_muted",
+        "_is_open",
+        "_is_reading_ahead",
+        "_owner",
+        "_reactor",
+        "_resident_limit",
+        "_waiting",
+        "active_us",
+        "peer_host",
+        "session",
+        "socket",
+    )
+
+    def __init__(self, session: SessionId, connected: socket.socket, peer_host: str, reactor: Reactor, owner: Owner) -> None:
+        self.session = session
+        self.peer_host = peer_host
+        self.socket = connected
+        self.active_us = 0  # on the monotonic clock, when something last came
+        self._reactor = reactor
+        self._owner = owner
+        self._waiting: list[Chunk] = []
+        self._events = READ
+        # Of the first waiting slice's file: below this position it is in the page cache.
+        self._resident_limit = 0
+        self._is_muted = False
+        self._is_closing = False
+        self._is_reading_ahead = False
+        self._is_open = True
+        reactor.watch(connected.fileno(), self._ready)
+
+    def queue(self, chunks: list[Chunk]) -> None:
+        """Send these after what waits already, from the next `flush` on."""
+        if self._is_open:
+            self._waiting += chunks
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether something waits to be sent."""
+        return bool(self._waiting)
+
+    def flush(self) -> None:
+        """Send what was queued, unless earlier bytes still wait for the socket or the disk."""
+        if self._events & WRITE or self._is_reading_ahead:
+            self._settle()
+        else:
+            self._send()
+
+    def mute(self, *, is_muted: bool) -> None:
+        """Stop reading, or go on."""
+        self._is_muted = is_muted
+        self._settle()
+
+    def close_when_sent(self) -> None:
+        """Receive no more, and close once everything queued has left."""
+        self._is_closing = True
+        self._settle()
+
+    def close(self, failure: str = "") -> None:
+        """Close at once; what waits is dropped. `failure` tells what went wrong on our side, if it did."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        self._waiting = []
+        self._reactor.forget(self.socket.fileno())
+        self.socket.close()
+        self._owner.lost(self, failure)
+
+    def _ready(self, events: int) -> None:
+        if events & WRITE:
+            self._send()
+        if events & READ and self._is_open:
+            self._owner.readable(self)
+        elif not events & (READ | WRITE):
+            # Broken, and we do not read now: the kernel would report it for ever.
+            self.close()
+
+    def _settle(self) -> None:
+        """Watch for what can be done next, or close if nothing can."""
+        if not self._is_open:
+            return
+        waiting = self._waiting
+        if self._is_closing and not waiting:
+            self.close()
+            return
+        events = 0
+        if not (self._is_muted or self._is_closing or (waiting and _exceeds(waiting, self._owner.unsent_bytes_max))):
+            events |= READ
+        if waiting and not self._is_reading_ahead:
+            events |= WRITE
+        if events != self._events:
+            self._events = events
+            self._reactor.change(self.socket.fileno(), events)
+
+    def _send(self) -> None:
+        """Send what the socket takes now; the reactor sees to the rest."""
+        waiting = self._waiting
+        try:
+            if len(waiting) == 1 and type(waiting[0]) is bytes:
+                # The common case, one small reply: one system call and no lists.
+                self._drop(self.socket.send(waiting[0]))
+            budget = SLICE_BYTES_PER_TURN
+            while waiting and budget > 0 and not self._is_reading_ahead:
+                budget -= self._send_first()
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.close()  # the peer is gone
+        except StorageError as error:
+            self.close(str(error))
+        self._settle()
+
+    def _send_first(self) -> int:
+        """Send the first slice, or what can be gathered; returns what that costs of the turn's budget: all once the socket is full."""
+        first = self._waiting[0]
+        if isinstance(first, FileSlice) and first.length > GATHERED_SLICE_BYTES_MAX:
+            return self._send_slice(first)
+        return self._send_gathered()
+
+    def _send_gathered(self) -> int:
+        waiting = self._waiting
+        gathered: list[bytes | bytearray | memoryview] = []
+        size, flags = 0, 0
+        for index in range(min(len(waiting), GATHERED_CHUNKS_MAX)):
+            chunk = waiting[index]
+            if isinstance(chunk, FileSlice):
+                if chunk.length > GATHERED_SLICE_BYTES_MAX:
+                    flags = MORE
+                    break
+                content = read_if_resident(_descriptor(chunk), chunk.position, chunk.length)
+                if content is None:
+                    break
+                if len(content) < chunk.length:
+                    raise _cut(chunk)
+                waiting[index] = chunk = content
+            gathered.append(chunk)
+            size += len(chunk)
+            if size >= GATHERED_BYTES_MAX:
+                break
+        if not gathered:
+            assert isinstance(waiting[0], FileSlice)
+            self._read_ahead(waiting[0], waiting[0].length)
+            return 0
+        sent = self.socket.sendmsg(gathered, (), flags)
+        self._drop(sent)
+        return sent if sent == size else SLICE_BYTES_PER_TURN
+
+    def _send_slice(self, first: FileSlice) -> int:
+        length = min(first.length, SLICE_BYTES_PER_TURN)
+        descriptor = _descriptor(first)
+        if first.position + length > self._resident_limit:
+            if not is_resident(descriptor, first.position, length):
+                self._read_ahead(first, length)
+                return 0
+            self._resident_limit = first.position + length
+        sent = os.sendfile(self.socket.fileno(), descriptor, first.position, length)
+        if sent == 0:
+            raise _cut(first)
+        if sent == first.length:
+            del self._waiting[0]
+            self._resident_limit = 0
+        else:
+            self._waiting[0] = FileSlice(first.file, first.position + sent, first.length - sent)
+        return sent if sent == length else SLICE_BYTES_PER_TURN
+
+    def _drop(self, sent: int) -> None:
+        """Forget the first `sent` bytes of what waits, none of which lies in a slice."""
+        waiting = self._waiting
+        whole = 0
+        for chunk in waiting:
+            size = len(chunk)
+            if sent < size:
+                break
+            sent -= size
+            whole += 1
+            if not sent:
+                break
+        del waiting[:whole]
+        self._resident_limit = 0
+        if sent:
+            first = waiting[0]
+            assert not isinstance(first, FileSlice)
+            waiting[0] = memoryview(first)[sent:]
+
+    def _read_ahead(self, part: FileSlice, length: int) -> None:
+        """Bring the beginning of the first slice into the page cache, then go on sending."""
+        self._is_reading_ahead = True
+        limit = part.position + length
+        # Its own descriptor: the file's may be taken away meanwhile.
+        descriptor = os.dup(_descriptor(part))
+        self._owner.run(lambda: read_ahead(descriptor, part.position, length), lambda result: self._was_read_ahead(limit, result))
+
+    def _was_read_ahead(self, limit: int, result: object) -> None:
+        self._is_reading_ahead = False
+        if isinstance(result, OSError):
+            self.close(f"read ahead: {result}")
+        elif self._is_open:
+            # Taken on trust this once: memory so short that it is gone again must not send us round for ever.
+            self._resident_limit = limit
+            self._send()
+
+
+def _descriptor(part: FileSlice) -> int:
+    """Valid until control returns to the reactor."""
+    return cast(OpenFile, part.file).fileno()
+
+
+def _cut(part: FileSlice) -> StorageError:
+    """The promised length cannot be kept: the file ends within the slice."""
+    file = cast(OpenFile, part.file)
+    return StorageError(file.path, "send", f"the file ends within [{part.position}, {part.position + part.length})")
+
+
+def _exceeds(chunks: list[Chunk], limit: int) -> bool:
+    total = 0
+    for chunk in chunks:
+        total += len(chunk)
+        if total > limit:
+            return True
+    return False

@@ -1,0 +1,48 @@
+"""The log: one line per state transition, `time event key=value …`, on stderr.
+
+Written straight to the stream: the lines have one form, one destination and no levels, so the standard library's logging would add
+only its import to the time it takes to start.
+"""
+
+import time
+from collections import deque
+from typing import Final, TextIO
+
+KEPT_LINES: Final = 200
+
+
+class TraceLog:
+    """Writes each line as it comes and keeps the last ones, for the account of a halt."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._last: deque[str] = deque(maxlen=KEPT_LINES)
+
+    def trace(self, event: str, **fields: object) -> None:
+        """One line. A value with a space or a quote in it is quoted, so that a line can be taken apart again."""
+        text = " ".join([_timestamp(), event, *(f"{key}={_value(value)}" for key, value in fields.items())])
+        self._last.append(text)
+        self._write(text)
+
+    def halt(self, reason: str) -> None:
+        """The account of an end that nobody asked for: why, and what happened before it."""
+        last = list(self._last)
+        self.trace("halt", reason=reason)
+        self._write("\n".join([f"the last {len(last)} lines before it:", *(f"  {line}" for line in last)]))
+
+    def _write(self, text: str) -> None:
+        try:
+            self._stream.write(text + "\n")
+            self._stream.flush()
+        except (OSError, ValueError):
+            pass  # nobody reads the log any more; the broker serves on
+
+
+def _timestamp() -> str:
+    now_ns = time.time_ns()
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(now_ns // 1_000_000_000))}.{now_ns // 1_000_000 % 1000:03}Z"
+
+
+def _value(value: object) -> str:
+    text = str(value)
+    return repr(text) if not text or any(character in text for character in " \"'=\n\r\t") else text

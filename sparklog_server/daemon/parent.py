@@ -1,0 +1,36 @@
+"""The process that an embedded broker lives for: gone when its end of our standard input closes, or when we have another parent.
+
+The pipe tells at once. The pid is the backstop: a fork of the parent that runs on may hold the pipe open.
+"""
+
+import os
+from collections.abc import Callable
+from typing import Final
+
+from sparklog_server.daemon.reactor import Reactor
+
+CHECKED_EVERY_S: Final = 1.0
+_STDIN: Final = 0
+
+
+class Parent:
+    """Calls `gone` once, from the reactor's thread."""
+
+    def __init__(self, pid: int, reactor: Reactor, gone: Callable[[], None]) -> None:
+        self._pid = pid
+        self._reactor = reactor
+        self._gone = gone
+        reactor.watch(_STDIN, self._readable)
+
+    def check(self) -> None:
+        """Call it every `CHECKED_EVERY_S`."""
+        if os.getppid() != self._pid:
+            self._leave()
+
+    def _readable(self, _events: int) -> None:
+        if not os.read(_STDIN, 4096):
+            self._leave()
+
+    def _leave(self) -> None:
+        self._reactor.forget(_STDIN)
+        self._gone()

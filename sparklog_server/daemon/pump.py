@@ -1,0 +1,185 @@
+"""Between sockets and broker: received bytes and the time go in, effects come out and are carried out in order.
+
+One turn is one call of the broker. Its replies are queued first and sent at its end, so that all that one session gets leaves in one
+system call; a connection that breaks while sending is told to the broker in the same turn.
+"""
+
+import socket
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from sparklog.effects import Disconnect, Effect, Halt, Reply, Run, Sync
+from sparklog.model import Instant, Micros, Millis, SessionId, Ticket
+from sparklog_server.daemon.connection import Connection
+from sparklog_server.daemon.jobs import Done, Job, Jobs
+from sparklog_server.daemon.reactor import Reactor
+from sparklog_server.daemon.syncer import Syncer
+from sparklog_server.disk.door import Disk, StorageError
+
+
+class Serving(Protocol):
+    """The broker, as its outside calls it."""
+
+    is_ready: bool
+    is_stopped: bool
+
+    def start(self, now: Instant) -> list[Effect]: ...
+    def connected(self, session_id: SessionId, listener: str, local_address: str, peer_address: str, now: Instant) -> list[Effect]: ...
+    def buffer(self, session_id: SessionId) -> memoryview: ...
+    def receive(self, session_id: SessionId, size: int, now: Instant) -> list[Effect]: ...
+    def disconnected(self, session_id: SessionId, now: Instant) -> list[Effect]: ...
+    def take_mute_changes(self) -> list[tuple[SessionId, bool]]: ...
+    def finished(self, ticket: Ticket, result: object, now: Instant) -> list[Effect]: ...
+    def tick(self, now: Instant) -> list[Effect]: ...
+    def deadline(self) -> Micros | None: ...
+    def stop(self, now: Instant) -> list[Effect]: ...
+
+
+class Halted(Exception):
+    """The broker found that going on could harm data."""
+
+
+def read_clock() -> Instant:
+    """The two clocks, now."""
+    return Instant(Micros(time.monotonic_ns() // 1000), Millis(time.time_ns() // 1_000_000))
+
+
+class Pump:
+    """Drives one broker. Invariants: every connection accepted is `connected` once and `disconnected` once; a session's replies leave in
+    the order given; the broker is never entered while it runs.
+    """
+
+    def __init__(self, broker: Serving, disk: Disk, reactor: Reactor, trace: Callable[..., None], *, unsent_bytes_max: int) -> None:
+        self.unsent_bytes_max = unsent_bytes_max
+        self.connections: dict[SessionId, Connection] = {}
+        self._broker = broker
+        self._reactor = reactor
+        self._trace = trace
+        self._jobs = Jobs(reactor.post)
+        self._syncer = Syncer(disk, reactor.post, self._synced)
+        self._last_session = 0
+        self._lost: list[SessionId] = []
+        self._is_in_turn = False
+
+    # -- the broker's life and time
+
+    def start(self) -> None:
+        """Start the broker; raises what it raises."""
+        now = read_clock()
+        self._carry_out(self._broker.start(now), now)
+
+    def stop(self) -> None:
+        """Have the broker stop cleanly; `is_stopped` of the broker tells the end."""
+        now = read_clock()
+        self._carry_out(self._broker.stop(now), now)
+
+    def tick(self) -> float | None:
+        """Tell the broker the time if it waits for it; returns the seconds until it wants to be told next."""
+        deadline_us = self._broker.deadline()
+        if deadline_us is None:
+            return None
+        now = read_clock()
+        if deadline_us <= now.mono_us:
+            self._carry_out(self._broker.tick(now), now)
+            deadline_us = self._broker.deadline()
+            if deadline_us is None:
+                return None
+        return max(0, deadline_us - now.mono_us) / 1e6
+
+    # -- connections
+
+    def accepted(self, connected: socket.socket, listener: str, local_address: str, peer: tuple[str, int]) -> None:
+        """A connection has come in; the socket is non-blocking."""
+        peer_host, peer_port = peer
+        self._last_session += 1
+        session = SessionId(self._last_session)
+        now = read_clock()
+        connection = self.connections[session] = Connection(session, connected, peer_host, self._reactor, self)
+        connection.active_us = now.mono_us
+        self._carry_out(self._broker.connected(session, listener, local_address, f"{peer_host}:{peer_port}", now), now)
+
+    def readable(self, connection: Connection) -> None:
+        """Receive once, straight into the broker's buffer, and let the broker work on it."""
+        try:
+            size = connection.socket.recv_into(self._broker.buffer(connection.session))
+        except BlockingIOError:
+            return
+        except OSError:
+            connection.close()
+            return
+        if size == 0:
+            connection.close()
+            return
+        now = read_clock()
+        connection.active_us = now.mono_us
+        self._carry_out(self._broker.receive(connection.session, size, now), now)
+
+    def lost(self, connection: Connection, failure: str) -> None:
+        """A connection has closed: the broker hears of it at the end of this turn, or in one of its own."""
+        if failure:
+            self._trace("reply-broken-off", peer=connection.peer_host, reason=failure)
+        del self.connections[connection.session]
+        self._lost.append(connection.session)
+        if not self._is_in_turn:
+            self._carry_out([], read_clock())
+
+    def run(self, job: Job, done: Done) -> None:
+        """Run a job for a connection."""
+        self._jobs.run(job, done)
+
+    def close_idle(self, idle_us_max: int) -> None:
+        """Close the connections that have sent nothing for so long, and to which nothing is being sent."""
+        oldest_us = read_clock().mono_us - idle_us_max
+        for connection in list(self.connections.values()):
+            if connection.active_us < oldest_us and not connection.is_sending:
+                connection.close()
+
+    # -- effects
+
+    def _finished(self, ticket: Ticket, result: object) -> None:
+        now = read_clock()
+        self._carry_out(self._broker.finished(ticket, result, now), now)
+
+    def _synced(self, ticket: Ticket, error: BaseException | None) -> None:
+        if error is not None and not isinstance(error, StorageError):
+            raise error
+        self._finished(ticket, error)
+
+    def _carry_out(self, effects: list[Effect], now: Instant) -> None:
+        self._is_in_turn = True
+        replied: list[Connection] = []
+        while True:
+            for effect in effects:
+                if type(effect) is Reply:
+                    connection = self.connections.get(effect.session)
+                    if connection is not None:
+                        connection.queue(effect.chunks)
+                        if not replied or replied[-1] is not connection:
+                            replied.append(connection)
+                else:
+                    self._carry_out_rare(effect)
+            for connection in replied:
+                connection.flush()
+            replied.clear()
+            for session, is_muted in self._broker.take_mute_changes():
+                if session in self.connections:
+                    self.connections[session].mute(is_muted=is_muted)
+            if not self._lost:
+                break
+            effects = self._broker.disconnected(self._lost.pop(), now)
+        self._is_in_turn = False
+
+    def _carry_out_rare(self, effect: Effect) -> None:
+        match effect:
+            case Sync():
+                self._syncer.sync(effect)
+            case Run(job, ticket):
+                self._jobs.run(job, lambda result: self._finished(ticket, result))
+            case Disconnect(session):
+                if session in self.connections:
+                    self.connections[session].close_when_sent()
+            case Halt(reason):
+                raise Halted(reason)
+            case _:
+                raise AssertionError(f"no way to carry out {effect!r}")

@@ -1,0 +1,102 @@
+"""Who is ready: one epoll, one wake-up descriptor, and the calls that other threads hand in.
+
+All the daemon needs of an event loop, at the price of a system call per turn. Events are level-triggered: what a callback leaves undone
+is reported again, so a callback may do little and return, and every socket gets its turn.
+"""
+
+import contextlib
+import os
+import select
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Protocol
+
+READ: Final = 1  # EPOLLIN and POLLIN
+WRITE: Final = 4  # EPOLLOUT and POLLOUT
+EVENTS_PER_TURN: Final = 256
+
+
+class _Poll(Protocol):
+    def register(self, descriptor: int, events: int, /) -> object: ...
+    def modify(self, descriptor: int, events: int, /) -> object: ...
+    def unregister(self, descriptor: int, /) -> object: ...
+    def wait(self, timeout_s: float | None) -> list[tuple[int, int]]: ...
+
+
+class _Epoll:
+    """Linux."""
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+        self.register = self._epoll.register
+        self.modify = self._epoll.modify
+        self.unregister = self._epoll.unregister
+
+    def wait(self, timeout_s: float | None) -> list[tuple[int, int]]:
+        return self._epoll.poll(timeout_s, EVENTS_PER_TURN)
+
+
+class _PortablePoll:
+    """macOS: its cost grows with the number of sockets, which on a laptop are few."""
+
+    def __init__(self) -> None:
+        self._poll = select.poll()
+        self.register = self._poll.register
+        self.modify = self._poll.modify
+        self.unregister = self._poll.unregister
+
+    def wait(self, timeout_s: float | None) -> list[tuple[int, int]]:
+        return self._poll.poll(None if timeout_s is None else timeout_s * 1000)
+
+
+class Reactor:
+    """Calls back when a descriptor is ready. Only `post` and `wake` may be called from other threads and from signal handlers."""
+
+    def __init__(self) -> None:
+        self._poll: _Poll = _Epoll() if hasattr(select, "epoll") else _PortablePoll()
+        self._ready: dict[int, Callable[[int], None]] = {}
+        self._posted: deque[Callable[[], None]] = deque()
+        self._wake_reader, self._wake_writer = os.pipe()
+        os.set_blocking(self._wake_reader, False)
+        os.set_blocking(self._wake_writer, False)
+        self.watch(self._wake_reader, self._woken)
+
+    def watch(self, descriptor: int, ready: Callable[[int], None], events: int = READ) -> None:
+        """Call `ready(events)` whenever the descriptor is readable, writable or broken, until `forget`."""
+        self._ready[descriptor] = ready
+        self._poll.register(descriptor, events)
+
+    def change(self, descriptor: int, events: int) -> None:
+        """Watch for other events; with none, only a broken connection is still reported, as neither READ nor WRITE."""
+        self._poll.modify(descriptor, events)
+
+    def forget(self, descriptor: int) -> None:
+        """Before the descriptor is closed."""
+        if self._ready.pop(descriptor, None) is not None:
+            self._poll.unregister(descriptor)
+
+    def post(self, call: Callable[[], None]) -> None:
+        """Have the reactor's thread make this call in its next turn; calls are made in the order posted."""
+        self._posted.append(call)
+        self.wake()
+
+    def wake(self) -> None:
+        """End the wait of the current turn."""
+        with contextlib.suppress(BlockingIOError):  # the pipe is full of wake-ups already
+            os.write(self._wake_writer, b"\0")
+
+    def turn(self, timeout_s: float | None) -> None:
+        """Wait until something is ready, at most so long (None: for ever), and call whoever it concerns.
+
+        A descriptor that was closed and opened anew within the turn may be reported ready by mistake: callbacks never block.
+        """
+        for descriptor, events in self._poll.wait(timeout_s):
+            ready = self._ready.get(descriptor)
+            if ready is not None:
+                ready(events)
+
+    def _woken(self, _events: int) -> None:
+        os.read(self._wake_reader, 4096)
+        # Only what is there now: calls that post calls must not keep the sockets waiting.
+        for _ in range(len(self._posted)):
+            self._posted.popleft()()

@@ -1,0 +1,272 @@
+"""A broker on its sockets, from bind to exit.
+
+    bind ─► open directories, join the quorum ─► listen, say ready ─► serve ─► SIGTERM: listen no more, stop the broker ─► exit 0
+      │          │                                                      │
+      └──────────┴── said on stderr, exit 1                             └── a bug or a halt: the last lines of the log, exit 1
+
+A second signal ends the process at once.
+"""
+
+import errno
+import gc
+import os
+import resource
+import shutil
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from functools import partial
+from heapq import heappop, heappush
+from itertools import count
+from typing import Final
+
+from sparklog.errors import SparklogError
+from sparklog_server.config.listeners import Listener
+from sparklog_server.config.settings import BrokerSettings
+from sparklog_server.daemon.logs import TraceLog
+from sparklog_server.daemon.parent import CHECKED_EVERY_S, Parent
+from sparklog_server.daemon.pump import Halted, Pump, Serving
+from sparklog_server.daemon.reactor import Reactor
+from sparklog_server.disk.door import Disk, StorageError
+
+ACCEPTED_PER_TURN: Final = 64
+ACCEPT_AGAIN_S: Final = 0.1
+IDLE_SWEEPS: Final = 8
+OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+# How long another thread may keep the interpreter when the loop comes back from a system call: Python's own 5 ms are a thousand requests.
+SWITCH_INTERVAL_S: Final = 0.0005
+# A socket counts as writable only while less than this waits in it unsent: a slow reader ties up that little of the kernel's memory.
+NOTSENT_BYTES: Final = 128 << 10
+
+MakeBroker = Callable[[BrokerSettings, Disk, Callable[..., None]], Serving]
+
+
+class CannotListen(SparklogError):
+    """An address that cannot be bound, and why."""
+
+
+class Server:
+    """One process, one broker. `run` returns the exit code."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        disk: Disk,
+        make_broker: MakeBroker,
+        log: TraceLog,
+        *,
+        parent_pid: int | None = None,
+        owned_directory: str | None = None,
+    ) -> None:
+        self._log = log
+        self._owned_directory = owned_directory
+        self._reactor = Reactor()
+        self._sockets = [(listener, _bind(listener)) for listener in settings.listeners]
+        ports = {listener.name: bound.getsockname()[1] for listener, bound in self._sockets}
+        self._settings = settings.with_bound_ports(ports)
+        self._broker = make_broker(self._settings, disk, log.trace)
+        self._pump = Pump(self._broker, disk, self._reactor, log.trace, unsent_bytes_max=settings.sparklog_session_unsent_max_bytes)
+        self._chores: list[tuple[float, int, Callable[[], None]]] = []
+        self._chore_numbers = count()
+        self._is_full = False
+        self._is_stop_wanted = False
+        self._is_stopping = False
+        if parent_pid is not None:
+            self._watch_parent(Parent(parent_pid, self._reactor, self._want_stop))
+
+    def run(self) -> int:
+        """Start, say so, serve until a signal, stop."""
+        signal.signal(signal.SIGTERM, self._signalled)
+        signal.signal(signal.SIGINT, self._signalled)
+        try:
+            self._pump.start()
+            while not self._broker.is_ready and not self._is_stop_wanted:
+                self._reactor.turn(self._pump.tick())
+            if not self._is_stop_wanted:
+                self._listen()
+            while not self._broker.is_stopped:
+                if self._is_stop_wanted and not self._is_stopping:
+                    self._stop()
+                else:
+                    self._reactor.turn(self._run_due())
+        except Halted as halted:
+            self._halt(str(halted))
+        except (StorageError, SparklogError) as error:
+            if self._broker.is_ready:
+                self._halt(str(error))
+            raise
+        except Exception as bug:
+            self._halt(f"{type(bug).__name__}: {bug}\n{traceback.format_exc()}")
+        self._log.trace("stopped", node=self._settings.node_id)
+        if self._owned_directory is not None:
+            shutil.rmtree(self._owned_directory, ignore_errors=True)
+        return 0
+
+    # -- start and stop
+
+    def _listen(self) -> None:
+        for listener, bound in self._sockets:
+            try:
+                bound.listen(self._settings.socket_listen_backlog_size)
+            except OSError as error:
+                raise _cannot_listen(listener, error) from error
+        self._accept_again()
+        if self._settings.connections_max_idle_ms > 0:
+            self._sweep_idle()
+        # What exists now lives as long as the process: the collector need not walk it again and again.
+        gc.collect()
+        gc.freeze()
+        gc.enable()
+        first = self._settings.listeners[0]
+        self._log.trace("ready", node=self._settings.node_id, listeners=",".join(map(str, self._settings.listeners)))
+        print(f"ready node={self._settings.node_id} listen={_joined(first.host, first.port)} pid={os.getpid()}", flush=True)
+
+    def _signalled(self, _number: int, _frame: object) -> None:
+        if self._is_stop_wanted:
+            os._exit(1)
+        self._want_stop()
+
+    def _want_stop(self) -> None:
+        self._is_stop_wanted = True
+        self._reactor.wake()
+
+    def _stop(self) -> None:
+        self._is_stopping = True
+        self._log.trace("stopping", node=self._settings.node_id)
+        for _, bound in self._sockets:
+            self._reactor.forget(bound.fileno())
+            bound.close()
+        self._pump.stop()
+
+    def _halt(self, reason: str) -> None:
+        """End at once, without anything that a clean end would write."""
+        self._log.halt(reason)
+        os._exit(1)
+
+    # -- chores: what is done every so often
+
+    def _run_due(self) -> float | None:
+        """Tell the broker the time, do the chores that are due; returns the seconds until there is something to do again."""
+        wait_s = self._pump.tick()
+        if not self._chores:
+            return wait_s
+        now_s = time.monotonic()
+        while self._chores and self._chores[0][0] <= now_s:
+            heappop(self._chores)[2]()
+        if not self._chores:
+            return wait_s
+        chore_s = max(0.0, self._chores[0][0] - now_s)
+        return chore_s if wait_s is None else min(wait_s, chore_s)
+
+    def _after(self, delay_s: float, chore: Callable[[], None]) -> None:
+        heappush(self._chores, (time.monotonic() + delay_s, next(self._chore_numbers), chore))
+
+    def _watch_parent(self, parent: Parent) -> None:
+        parent.check()
+        self._after(CHECKED_EVERY_S, lambda: self._watch_parent(parent))
+
+    def _sweep_idle(self) -> None:
+        idle_ms = self._settings.connections_max_idle_ms
+        self._pump.close_idle(idle_ms * 1000)
+        self._after(idle_ms / 1000 / IDLE_SWEEPS, self._sweep_idle)
+
+    # -- connections
+
+    def _accept_again(self) -> None:
+        if self._is_stopping:
+            return
+        for listener, bound in self._sockets:
+            self._reactor.watch(bound.fileno(), partial(self._accept, listener, bound))
+
+    def _accept(self, listener: Listener, bound: socket.socket, _events: int) -> None:
+        for _ in range(ACCEPTED_PER_TURN):
+            try:
+                connected, address = bound.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in OUT_OF_RESOURCES:
+                    self._pause_accepting(error)
+                    return
+                continue  # this one was gone before we came
+            self._admit(connected, (address[0], address[1]), listener)
+
+    def _pause_accepting(self, error: OSError) -> None:
+        """The one who knocks stays in the queue of the kernel; asking again at once would only burn the processor."""
+        self._log.trace("cannot-accept", connections=len(self._pump.connections), reason=error.strerror)
+        for _, bound in self._sockets:
+            self._reactor.forget(bound.fileno())
+        self._after(ACCEPT_AGAIN_S, self._accept_again)
+
+    def _admit(self, connected: socket.socket, peer: tuple[str, int], listener: Listener) -> None:
+        refusal = self._refusal(peer[0])
+        if refusal:
+            connected.close()
+            if not self._is_full:
+                self._log.trace("connection-refused", peer=_joined(*peer), reason=refusal)
+            self._is_full = True
+            return
+        self._is_full = False
+        connected.setblocking(False)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, NOTSENT_BYTES)
+        # Unless asked for, the system sizes the buffers: it does so better than any fixed number.
+        for key, option, size in (
+            ("socket.send.buffer.bytes", socket.SO_SNDBUF, self._settings.socket_send_buffer_bytes),
+            ("socket.receive.buffer.bytes", socket.SO_RCVBUF, self._settings.socket_receive_buffer_bytes),
+        ):
+            if key in self._settings.given and size > 0:
+                connected.setsockopt(socket.SOL_SOCKET, option, size)
+        local = connected.getsockname()
+        self._pump.accepted(connected, listener.name, _joined(local[0], local[1]), peer)
+
+    def _refusal(self, peer_host: str) -> str:
+        """Why no further connection of this host is admitted; empty if it is. Only the first refusal in a row is logged."""
+        connections, settings = self._pump.connections, self._settings
+        if len(connections) >= settings.max_connections:
+            return f"max.connections={settings.max_connections}"
+        if settings.max_connections_per_ip < settings.max_connections:
+            held = sum(connection.peer_host == peer_host for connection in connections.values())
+            if held >= settings.max_connections_per_ip:
+                return f"max.connections.per.ip={settings.max_connections_per_ip}"
+        return ""
+
+
+def prepare_process() -> None:
+    """What a broker asks of its process: as many descriptors as it may have, and short turns for other threads."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard and sys.platform == "linux":
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+
+
+def entropy(size: int) -> bytes:
+    """Random bytes from the system."""
+    return os.urandom(size)
+
+
+def _bind(listener: Listener) -> socket.socket:
+    """A socket bound to the listener's address, not listening yet: until the broker is ready, connections are refused."""
+    family = socket.AF_INET6 if ":" in listener.host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((listener.host, listener.port))
+    except OSError as error:
+        bound.close()
+        raise _cannot_listen(listener, error) from error
+    bound.setblocking(False)
+    return bound
+
+
+def _cannot_listen(listener: Listener, error: OSError) -> CannotListen:
+    address = _joined(listener.host, listener.port)
+    remedy = "; another program listens there: choose another with --listen" if error.errno == errno.EADDRINUSE else ""
+    return CannotListen(f"cannot listen on {address}: {(error.strerror or str(error)).lower()}{remedy}")
+
+
+def _joined(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,44 @@
+"""Makes files durable beside the loop: one thread per log directory and one for the metadata log.
+
+Each device gets its own queue, so a slow one holds up nobody else. Grouping is the broker's work: it has one sync in flight per
+directory, and what was appended meanwhile goes into the next.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from queue import SimpleQueue
+from threading import Thread
+
+from sparklog.effects import Sync
+from sparklog.model import Ticket
+from sparklog_server.disk.door import Disk
+
+Synced = Callable[[Ticket, BaseException | None], None]
+
+
+class Syncer:
+    """Answers every Sync once, through `synced(ticket, error)` on the reactor's thread, in order per directory."""
+
+    def __init__(self, disk: Disk, post: Callable[[Callable[[], None]], None], synced: Synced) -> None:
+        self._disk = disk
+        self._post = post
+        self._synced = synced
+        self._queues: dict[str, SimpleQueue[Sync]] = {}
+
+    def sync(self, effect: Sync) -> None:
+        """Queue a sync; a directory's thread starts with its first one."""
+        queue = self._queues.get(effect.log_dir)
+        if queue is None:
+            queue = self._queues[effect.log_dir] = SimpleQueue()
+            Thread(target=self._serve, args=(queue,), name=f"sync {effect.log_dir}", daemon=True).start()
+        queue.put(effect)
+
+    def _serve(self, queue: SimpleQueue[Sync]) -> None:
+        while True:
+            effect = queue.get()
+            error: BaseException | None = None
+            try:
+                self._disk.sync(effect.files)
+            except BaseException as raised:  # judged where it is handed back: the disk's fault or ours
+                error = raised
+            self._post(partial(self._synced, effect.ticket, error))
