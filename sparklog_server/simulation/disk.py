@@ -1,0 +1,268 @@
+"""A disk in memory that can lose power, fill up and fail, behind the same door as the real one.
+
+    names:    live ── sync, rename, remove, make_directory ──► durable          a crash keeps the durable ones and, by the seed, some others
+    content:  durable bytes │ unsynced bytes                                    a crash keeps the first and, by the seed, a part of the second:
+                                                                                a prefix, a prefix with holes of zeros, all or nothing
+
+It is stricter than any real disk: syncing one file makes nothing else durable, and every new name may vanish on its own.
+"""
+
+from collections.abc import Callable, Sequence
+from random import Random
+
+from sparklog_server.disk.door import Buffer, DirectoryInUse, DiskFile, StorageError
+
+SECTOR_BYTES = 512
+ASIDE_SUFFIX = ".tmp"
+Fault = Callable[[str, str], str | None]
+"""Asked before each call with (call, path): the reason why it fails, or None."""
+
+
+class _Content:
+    """The bytes of one file. `[0, durable)` would survive; `cut_off` is what was durable behind it before an unsynced truncation."""
+
+    __slots__ = ("cut_off", "durable", "live")
+
+    def __init__(self) -> None:
+        self.live = bytearray()
+        self.durable = 0
+        self.cut_off = b""
+
+    def truncate(self, size: int) -> None:
+        if size < self.durable:
+            self.cut_off = bytes(self.live[size : self.durable]) + self.cut_off
+            self.durable = size
+        del self.live[size:]
+
+    def sync(self) -> None:
+        self.durable = len(self.live)
+        self.cut_off = b""
+
+    def crash(self, random: Random) -> None:
+        if self.cut_off and random.random() < 0.5:
+            self.live[self.durable :] = self.cut_off  # the truncation was lost, and what was written behind it
+        else:
+            self._tear(random)
+        self.sync()
+
+    def _tear(self, random: Random) -> None:
+        unsynced = len(self.live) - self.durable
+        fate = random.random()
+        if unsynced == 0 or fate < 0.2:
+            return
+        kept = 0 if fate < 0.4 else random.randrange(unsynced + 1)
+        del self.live[self.durable + kept :]
+        if fate < 0.8:
+            return
+        for sector in range(self.durable // SECTOR_BYTES, len(self.live) // SECTOR_BYTES + 1):
+            if random.random() < 0.3:
+                begin, end = max(sector * SECTOR_BYTES, self.durable), min((sector + 1) * SECTOR_BYTES, len(self.live))
+                self.live[begin:end] = bytes(max(end - begin, 0))
+
+
+class SimulatedFile:
+    """An open file of a `SimulatedDisk`. It dies with the process that a crash ends."""
+
+    __slots__ = ("_boot", "_disk", "content", "path", "place", "size")
+
+    def __init__(self, disk: "SimulatedDisk", path: str, content: _Content, *, place: str | None = None) -> None:
+        self.path = path
+        self.content = content
+        self.place = place
+        self.size = len(content.live)
+        self._disk = disk
+        self._boot = disk.boot
+
+    def append(self, data: Buffer) -> int:
+        """Write `data` at the end, whole, and return the position where it begins; nothing is written on failure."""
+        self.check("append")
+        self._disk.take_space(self.path, len(data))
+        position = self.size
+        self.content.live += data
+        self.size = position + len(data)
+        return position
+
+    def pread(self, position: int, length: int) -> bytes:
+        """The bytes `[position, position + length)`, fewer at the end of the file."""
+        self.check("read")
+        return bytes(self.content.live[position : min(position + max(length, 0), self.size)])
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to `size` bytes, which must not exceed what it has."""
+        self.check("truncate")
+        assert size <= self.size, self.path
+        self._disk.take_space(self.path, size - self.size)
+        self.content.truncate(size)
+        self.size = size
+
+    def close(self) -> None:
+        """Forget the handle; a slice that still holds the file keeps it readable."""
+
+    def check(self, call: str) -> None:
+        """Raise what the disk's fault says for this call. Raises StorageError."""
+        assert self._boot == self._disk.boot, f"{self.path}: {call} through a handle from before the crash"
+        self._disk.check(call, self.path)
+
+
+class SimulatedDisk:
+    """Files in memory.
+
+    `capacity_bytes` bounds what all files hold together; `fault` may fail any call. Both may be set at any time. Invariant: what
+    `_durable` names is the content a crash brings back under that name, itself subject to what of it was synced.
+    """
+
+    def __init__(self, *, capacity_bytes: int | None = None) -> None:
+        self.capacity_bytes = capacity_bytes
+        self.fault: Fault | None = None
+        self.boot = 0
+        self.used_bytes = 0
+        self._directories: dict[str, None] = {}
+        self._live: dict[str, _Content] = {}
+        self._durable: dict[str, _Content] = {}
+        self._locked: dict[str, None] = {}
+
+    # -- what happens to disks
+
+    def crash(self, random: Random) -> None:
+        """Cut the power: everything synced comes back, and a part of the rest that `random` decides."""
+        self.restart()
+        survivors = dict(self._durable)
+        for path in sorted(self._live):
+            if path not in survivors and random.random() < 0.5:
+                survivors[path] = self._live[path]
+        for path in sorted(survivors):
+            survivors[path].crash(random)
+        self._live = survivors
+        self._durable = dict(survivors)
+        self.used_bytes = sum(len(content.live) for content in survivors.values())
+
+    def restart(self) -> None:
+        """Kill the process alone: every byte written is still there, all handles and locks are gone."""
+        self.boot += 1
+        self._locked.clear()
+
+    def take_space(self, path: str, size: int) -> None:
+        """Count `size` more bytes as used. Raises StorageError if the disk is full."""
+        if size > 0 and self.capacity_bytes is not None and self.used_bytes + size > self.capacity_bytes:
+            raise StorageError(path, "append", "No space left on device", is_full=True)
+        self.used_bytes += size
+
+    def check(self, call: str, path: str) -> None:
+        """Raise what `fault` says for this call. Raises StorageError."""
+        if self.fault is not None:
+            reason = self.fault(call, path)
+            if reason is not None:
+                raise StorageError(path, call, reason)
+
+    # -- the door
+
+    def open(self, path: str, *, create: bool = False) -> SimulatedFile:
+        """Open for appending and reading; with `create`, a missing file is made empty."""
+        self.check("open", path)
+        content = self._live.get(path)
+        if content is None:
+            if not create:
+                raise StorageError(path, "open", "No such file or directory")
+            content = self._make(path)
+        return SimulatedFile(self, path, content)
+
+    def _make(self, path: str) -> _Content:
+        if _parent(path) not in self._directories:
+            raise StorageError(path, "open", "No such file or directory")
+        content = self._live[path] = _Content()
+        return content
+
+    def read(self, path: str) -> bytes | None:
+        """A small file, whole; None if there is none."""
+        self.check("read", path)
+        content = self._live.get(path)
+        return None if content is None else bytes(content.live)
+
+    def replace(self, path: str, content: bytes) -> SimulatedFile:
+        """Write a small file aside; the `sync` that gets the returned file makes it durable and puts it in place of `path`."""
+        aside = path + ASIDE_SUFFIX
+        self.check("replace", aside)
+        self._drop(aside)
+        file = SimulatedFile(self, aside, self._make(aside), place=path)
+        file.append(content)
+        return file
+
+    def write(self, path: str, content: bytes) -> None:
+        """`replace` and `sync` at once."""
+        self.sync([self.replace(path, content)])
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename a file or directory and sync the parent directory."""
+        self.check("rename", old)
+        if old not in self._live and old not in self._directories:
+            raise StorageError(old, "rename", "No such file or directory")
+        for names in (self._live, self._durable):
+            for path in _within(names, old):
+                names[new + path[len(old) :]] = names.pop(path)
+        for directory in _within(self._directories, old):
+            del self._directories[directory]
+            self._directories[new + directory[len(old) :]] = None
+        if new in self._live:
+            self._durable[new] = self._live[new]
+
+    def remove(self, path: str) -> None:
+        """Remove a file, or a directory with all it holds, for good; nothing happens if it is missing."""
+        self.check("remove", path)
+        for file in _within(self._live, path):
+            self._drop(file)
+        for directory in _within(self._directories, path):
+            del self._directories[directory]
+
+    def _drop(self, path: str) -> None:
+        content = self._live.pop(path, None)
+        self._durable.pop(path, None)
+        if content is not None:
+            self.used_bytes -= len(content.live)
+
+    def list(self, directory: str) -> list[str]:
+        """The names in a directory, sorted; empty if it is missing."""
+        self.check("list", directory)
+        prefix = f"{directory}/"
+        inside = [path[len(prefix) :] for names in (self._live, self._directories) for path in names if path.startswith(prefix)]
+        return sorted(name for name in inside if "/" not in name)
+
+    def make_directory(self, path: str) -> None:
+        """Make a directory and its parents, and make their entries durable."""
+        self.check("mkdir", path)
+        while path and path not in self._directories:
+            self._directories[path] = None
+            path = _parent(path)
+        self._directories.setdefault("", None)
+
+    def sync(self, files: Sequence[DiskFile]) -> None:
+        """Make content, names and places of these files durable."""
+        for file in files:
+            assert isinstance(file, SimulatedFile), "a file of another disk"
+            file.check("sync")
+            file.content.sync()
+            if file.place is not None and self._live.get(file.path) is file.content:
+                self._drop(file.place)
+                self._live[file.place] = self._live.pop(file.path)
+                self._durable.pop(file.path, None)
+                file.path, file.place = file.place, None
+            if self._live.get(file.path) is file.content:
+                self._durable[file.path] = file.content
+
+    def lock(self, directory: str) -> None:
+        """Hold the directory until `unlock` or a crash. Raises DirectoryInUse."""
+        if directory in self._locked:
+            raise DirectoryInUse(directory)
+        self._locked[directory] = None
+
+    def unlock(self, directory: str) -> None:
+        """Let the directory go; nothing happens if it is not held."""
+        self._locked.pop(directory, None)
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def _within(names: dict[str, _Content] | dict[str, None], path: str) -> list[str]:
+    """The names at or below `path`."""
+    return [name for name in names if name == path or name.startswith(f"{path}/")]
