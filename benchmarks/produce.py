@@ -1,0 +1,86 @@
+"""What a Produce costs: latency of one request, requests per second, processor time of the broker per request and per gigabyte.
+
+One connection over loopback, acks=1, one replica. Client and broker share the machine. Nothing is compressed.
+"""
+
+import time
+
+from benchmarks import harness, raw, rdkafka
+
+WARM_UP = 500
+REQUESTS = 5_000
+PIPELINED = 60_000
+IN_FLIGHT = 16
+LOADS = ((1_024, 500_000, "<= 1.5"), (100, 2_000_000, "<= 2.5"))
+
+
+def one_in_flight(figures: harness.Figures, subject: harness.Subject, topic: str) -> None:
+    """Send, wait, send: what a single patient producer sees."""
+    frame, reply_bytes = raw.produce_request(topic, value_bytes=100), raw.produce_reply_bytes(topic)
+    latencies_us = []
+    with raw.connect(subject) as connection:
+        for _ in range(WARM_UP + REQUESTS):
+            sent = time.perf_counter_ns()
+            connection.sendall(frame)
+            reply = connection.recv(4096)
+            while len(reply) < reply_bytes:
+                reply += connection.recv(4096)
+            latencies_us.append((time.perf_counter_ns() - sent) / 1e3)
+    assert raw.produce_error(reply, topic) == 0
+    measured = latencies_us[WARM_UP:]
+    figures.add("100 B, one in flight: p50", "µs", subject.name, harness.percentile(measured, 50), bound="<= 70")
+    figures.add("100 B, one in flight: p99", "µs", subject.name, harness.percentile(measured, 99), bound="<= 150")
+
+
+def pipelined(figures: harness.Figures, subject: harness.Subject, topic: str) -> None:
+    """Sixteen requests always under way on one connection."""
+    frame, reply_bytes = raw.produce_request(topic, value_bytes=100), raw.produce_reply_bytes(topic)
+    with raw.connect(subject) as connection, harness.Stopwatch(subject) as watch:
+        connection.sendall(frame * IN_FLIGHT)
+        sent, answered, pending_bytes = IN_FLIGHT, 0, 0
+        while answered < PIPELINED:
+            received = connection.recv(65536)
+            if not received:
+                raise ConnectionError("the broker closed the connection")
+            pending_bytes += len(received)
+            whole, pending_bytes = divmod(pending_bytes, reply_bytes)
+            answered += whole
+            more = min(whole, PIPELINED - sent)
+            if more > 0:
+                connection.sendall(frame * more)
+                sent += more
+    figures.add("100 B, 16 in flight: requests", "1/s", subject.name, answered / watch.wall_s, bound=">= 50000")
+    figures.add("100 B, 16 in flight: broker CPU per request", "µs", subject.name, watch.cpu_s / answered * 1e6, bound="<= 15")
+
+
+def librdkafka(figures: harness.Figures, subject: harness.Subject, repeat: int) -> None:
+    """Large batches from a fast client: what the broker pays per gigabyte of values."""
+    for size, count, bound in LOADS:
+        topic = f"rdkafka-{size}-{repeat}"
+        harness.create_topic(subject, topic)
+        with harness.Stopwatch(subject) as watch:
+            load = rdkafka.produce(subject, topic, count=count, size=size)
+        gigabytes = load["bytes"] / 1e9
+        figures.add(f"librdkafka, {size} B: broker CPU", "s/GB", subject.name, watch.cpu_s / gigabytes, bound=bound)
+        figures.add(f"librdkafka, {size} B: values", "MB/s", subject.name, load["bytes"] / 1e6 / load["seconds"])
+
+
+def main() -> None:
+    options = harness.options(__doc__, against=True)
+    figures = harness.Figures("produce")
+    for subject in harness.subjects(options, flush=("never", "auto")):
+        for repeat in range(options.repeats):
+            topic = f"lone-{repeat}"
+            harness.create_topic(subject, topic)
+            one_in_flight(figures, subject, topic)
+            pipelined(figures, subject, topic)
+            if rdkafka.is_available():
+                librdkafka(figures, subject, repeat)
+            else:
+                figures.note("no C compiler: the librdkafka rows are left out")
+    figures.note("sparklog.ack.flush is `never` (as Kafka's default) in the first column and `auto` in the second")
+    figures.report(options)
+
+
+if __name__ == "__main__":
+    main()

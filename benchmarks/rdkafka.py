@@ -1,0 +1,64 @@
+"""librdkafka as a load: a small C program, built once, linked to the library that the confluent-kafka wheel brings."""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TypedDict
+
+import confluent_kafka
+
+from benchmarks.harness import PROJECT, Subject
+
+SOURCE = Path(__file__).with_name("rdkafka_driver.c")
+DRIVER = PROJECT / "build" / "benchmarks" / "rdkafka_driver"
+SECONDS_MAX = 60
+
+
+class Load(TypedDict):
+    """What the driver did: records and bytes of values, and the wall seconds it took."""
+
+    records: int
+    failed: int
+    bytes: int
+    seconds: float
+
+
+def is_available() -> bool:
+    """Whether the driver can be built here."""
+    return shutil.which(os.environ.get("CC", "cc")) is not None and bool(_libraries())
+
+
+def produce(subject: Subject, topic: str, *, count: int, size: int, settings: tuple[str, ...] = ()) -> Load:
+    """Produce `count` values of `size` bytes over all partitions; librdkafka's defaults but acks=1."""
+    return _run("produce", subject.bootstrap_servers, topic, count, size, SECONDS_MAX, "acks=1", *settings)
+
+
+def consume(subject: Subject, topic: str, *, count: int, partitions: int, settings: tuple[str, ...] = ()) -> Load:
+    """Consume `count` records from the beginning of `partitions` partitions, without a group."""
+    return _run("consume", subject.bootstrap_servers, topic, count, partitions, SECONDS_MAX, *settings)
+
+
+def _run(*arguments: object) -> Load:
+    run = subprocess.run([str(_built()), *map(str, arguments)], capture_output=True, text=True, timeout=2 * SECONDS_MAX + 10, check=False)
+    if run.returncode != 0:
+        raise RuntimeError(f"rdkafka_driver {' '.join(map(str, arguments))}: {run.stdout}{run.stderr}")
+    load: Load = json.loads(run.stdout)
+    return load
+
+
+def _built() -> Path:
+    if not DRIVER.exists() or DRIVER.stat().st_mtime < SOURCE.stat().st_mtime:
+        library = _libraries()[0]
+        DRIVER.parent.mkdir(parents=True, exist_ok=True)
+        compiler = os.environ.get("CC", "cc")
+        # The wheel's librdkafka finds its own companions (OpenSSL and others) by names that only its directory has.
+        link = [str(library), f"-Wl,-rpath,{library.parent}", f"-Wl,-rpath-link,{library.parent}"]
+        subprocess.run([compiler, "-O2", "-Wall", "-Wextra", "-o", str(DRIVER), str(SOURCE), *link], check=True)
+    return DRIVER
+
+
+def _libraries() -> list[Path]:
+    package = Path(confluent_kafka.__file__).parent
+    return sorted([*package.parent.glob("confluent_kafka.libs/librdkafka*"), *package.glob(".dylibs/librdkafka*")])
