@@ -4,8 +4,10 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-ReplyT = TypeVar("ReplyT")
-RecordT = TypeVar("RecordT")
+from sparklog.errors import ErrorCode
+
+ReplyT = TypeVar("ReplyT", covariant=True)
+RecordT = TypeVar("RecordT", covariant=True)
 
 
 class Outcome(msgspec.Struct, Generic[RecordT, ReplyT], frozen=True):
@@ -17,3 +19,12 @@ class Outcome(msgspec.Struct, Generic[RecordT, ReplyT], frozen=True):
     records: tuple[RecordT, ...]
     reply: ReplyT
     is_atomic: bool = True
+
+
+class Refused(Exception):
+    """Raised within a decision: the request, or the part of it under decision, is answered with this error and changes nothing."""
+
+    def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+        super().__init__(message or code.name)
+        self.code = code
+        self.message = message

@@ -1,8 +1,8 @@
 """The settings of a broker: each field is the definition of a key.
 
 A field's annotation holds Kafka's key, its kind and bounds and what it does; its value holds the default. Parser, DescribeConfigs, the
-sample file and `--set` derive from here. Keys that supply defaults of topics are defined in `topic_settings`; Kafka's keys that have no effect yet
-are listed in `without_effect`.
+sample file and `--set` derive from here. Keys that supply defaults of topics are defined in `topic_settings`; Kafka's keys that have no
+effect yet are listed in `without_effect`.
 """
 
 from collections.abc import Mapping

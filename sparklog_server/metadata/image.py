@@ -147,6 +147,11 @@ class MetadataImage(msgspec.Struct, frozen=True):
             draft.replay(offset, record)
         return draft.finish(epoch)
 
+    @property
+    def features_epoch(self) -> int:
+        """What ApiVersions tells as the epoch of the finalized features: it only grows."""
+        return self.offset
+
     def partition(self, topic_partition: TopicPartition) -> PartitionImage | None:
         """The partition of that name; None if the topic or the partition does not exist."""
         topic = self.topics_by_name.get(topic_partition.topic)

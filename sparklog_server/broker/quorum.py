@@ -1,0 +1,258 @@
+"""The metadata quorum as the broker sees it: propose a command, and get its reply back once the decision is committed.
+
+    propose ─► controller.decide(pending) ─► raft.append ─► controller.replay into pending ─► parked with its end offset
+                                                  │
+                          image, deltas, replies ◄┴─ synced: the high watermark passed that offset
+
+Two images: the controller's pending one, after everything appended, on which it decides; and the published one, after everything
+committed, which is all that anybody else sees. Also a reply without records waits until what it was decided on is committed, so nobody is
+told what a crash could undo. Proposals made before this node leads wait in order.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from sparklog.effects import Effect
+from sparklog.errors import ErrorCode
+from sparklog.model import Instant, LeaderEpoch, Micros, NodeId, Offset, Ticket, Uuid
+from sparklog.wire.schema import Message
+from sparklog_server.config.settings import BrokerSettings
+from sparklog_server.controller.controller import Controller
+from sparklog_server.controller.refusals import refusal_of
+from sparklog_server.disk.door import Disk, StorageError
+from sparklog_server.log.settings import LogSettings
+from sparklog_server.metadata.batches import batch_of, records_of
+from sparklog_server.metadata.image import MetadataDelta, MetadataImage
+from sparklog_server.outcome import Outcome
+from sparklog_server.raft.node import RaftNode, Role
+from sparklog_server.raft.voters import VoterSet
+
+_RECORDS_PER_BATCH = 2000
+"""How many records of an outcome that need not be whole go into one batch."""
+
+
+class _Parked(msgspec.Struct, frozen=True):
+    """What becomes public when the high watermark reaches `end_offset`: an image, or the reply to a token."""
+
+    end_offset: Offset
+    delta: MetadataDelta | None = None
+    token: object = None
+    reply: Message | None = None
+
+
+class Quorum:
+    """Raft and controller, joined.
+
+    Invariants: `image` has exactly the records below the high watermark; parked entries are in order of their end offsets; after a halt
+    nothing more becomes public.
+    """
+
+    def __init__(self, raft: RaftNode, controller: Controller) -> None:
+        self.image = MetadataImage()
+        self._raft = raft
+        self._controller = controller
+        self._parked: deque[_Parked] = deque()
+        self._waiting: deque[tuple[Message, object]] = deque()
+        self._committed: list[tuple[object, Message]] = []
+        self._deltas: list[MetadataDelta] = []
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        settings: BrokerSettings,
+        directory_id: Uuid,
+        cluster_id: str,
+        *,
+        tickets: Callable[[], Ticket],
+        entropy: Callable[[int], bytes],
+        trace: Callable[..., None],
+        now: Instant,
+    ) -> tuple["Quorum", list[Effect]]:
+        """Open the metadata log, replay it and stand for election. `directory_id` is that of the directory of the metadata log.
+
+        Raises StorageError, ElectionStateCorrupt, and DecodeError for a log that holds what this release does not know.
+        """
+        node_id = NodeId(settings.node_id)
+        raft = RaftNode.open(
+            disk,
+            settings.metadata_log_dir,
+            LogSettings(segment_bytes=settings.metadata_log_segment_bytes),
+            node_id=node_id,
+            directory_id=directory_id,
+            voters=VoterSet({node_id: directory_id}),
+            tickets=tickets,
+            trace=trace,
+            now=now,
+        )
+        quorum = cls(raft, Controller(settings, cluster_id, entropy))
+        quorum._replay_log()
+        return quorum, raft.campaign()
+
+    @property
+    def has_news(self) -> bool:
+        """Whether deltas or replies wait to be taken."""
+        return bool(self._deltas or self._committed)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing waits for the disk."""
+        return self._raft.is_quiet and not self._parked and not self._waiting
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this node decides."""
+        return self._raft.is_leader
+
+    @property
+    def epoch(self) -> LeaderEpoch:
+        """The epoch of the metadata quorum."""
+        return self._raft.epoch
+
+    @property
+    def high_watermark(self) -> Offset:
+        """The end of the committed metadata log."""
+        return self._raft.high_watermark
+
+    @property
+    def log_end_offset(self) -> Offset:
+        """The end of the metadata log."""
+        return self._raft.log_end_offset
+
+    def propose(self, command: Message, token: object, now: Instant) -> list[Effect]:
+        """Decide on a wire request; its reply comes with `token` out of `take_committed`. Commands share syncs."""
+        if self._raft.is_leader:
+            return [*self._decide(command, token, now), *self._raft.flush()]
+        if self._raft.role is Role.CANDIDATE:
+            self._waiting.append((command, token))
+        else:
+            self._committed.append((token, refusal_of(command, ErrorCode.NOT_CONTROLLER, "This node does not lead the metadata quorum.")))
+        return []
+
+    def synced(self, ticket: Ticket, error: StorageError | None, now: Instant) -> list[Effect]:
+        """The result of a Sync of this quorum."""
+        was_leader = self._raft.is_leader
+        effects = self._raft.synced(ticket, error, now)
+        if self._raft.is_leader and not was_leader:
+            effects += self._begin_leadership(now)
+        if not self._raft.is_leader:
+            self._drop()
+        self._publish()
+        return effects
+
+    def take_committed(self) -> list[tuple[object, Message]]:
+        """The (token, reply) pairs committed since the last call, in the order of their commands."""
+        committed, self._committed = self._committed, []
+        return committed
+
+    def take_deltas(self) -> list[MetadataDelta]:
+        """What became public since the last call, in order; the first begins with the empty image."""
+        deltas, self._deltas = self._deltas, []
+        return deltas
+
+    def tick(self, now: Instant) -> list[Effect]:
+        """Let the controller act on time: fence a silent broker."""
+        if not self._raft.is_leader:
+            return []
+        records = self._controller.tick(now)
+        return self._append_unasked(Outcome(records, None, is_atomic=False), now) if records else []
+
+    def deadline(self) -> Micros | None:
+        """When `tick` wants to be called."""
+        return self._controller.deadline() if self._raft.is_leader else None
+
+    def close(self, now: Instant) -> None:
+        """Close the metadata log. Raises StorageError."""
+        self._raft.close(now)
+
+    def _replay_log(self) -> None:
+        """Bring the controller up to the end of the log in one go; it all becomes public when this leadership commits its first record."""
+        records = (
+            record
+            for batches in self._raft.read(self._raft.log.log_start_offset, self._raft.log_end_offset)
+            for record in records_of(batches)
+        )
+        delta = self._controller.replay(records, self._raft.epoch)
+        if delta.after.offset >= 0:
+            self._parked.append(_Parked(self._raft.log_end_offset, delta=delta))
+
+    def _begin_leadership(self, now: Instant) -> list[Effect]:
+        self._controller.activate(now)
+        records = self._controller.bootstrap()
+        effects = self._append_unasked(Outcome(records, None), now) if records else []
+        while self._waiting and self._raft.is_leader:
+            command, token = self._waiting.popleft()
+            effects += self._decide(command, token, now)
+        return effects + self._raft.flush()
+
+    def _decide(self, command: Message, token: object, now: Instant) -> list[Effect]:
+        """Decide, append, and park the reply behind what it rests on."""
+        outcome = self._controller.decide(command, self._raft.log_end_offset, now)
+        reply = outcome.reply
+        effects: list[Effect] = []
+        if outcome.records:
+            try:
+                effects = self._append(outcome, now)
+            except _Full as full:
+                reply = refusal_of(command, ErrorCode.KAFKA_STORAGE_ERROR, str(full))
+        if not self._raft.is_leader:
+            self._drop()
+            return effects
+        self._parked.append(_Parked(self._raft.log_end_offset, token=token, reply=reply))
+        self._publish()
+        return effects
+
+    def _append(self, outcome: Outcome[Message, object], now: Instant) -> list[Effect]:
+        """Append an outcome's records and replay them into the pending image."""
+        size = len(outcome.records) if outcome.is_atomic else _RECORDS_PER_BATCH
+        for first in range(0, len(outcome.records), size):
+            records = outcome.records[first : first + size]
+            try:
+                base_offset = self._raft.append(batch_of(records, now.wall_ms), now)
+            except StorageError as error:
+                if error.is_full:
+                    # Nothing was written, so this command alone fails: the cluster lives on for those who delete.
+                    raise _Full(f"The metadata log cannot grow: {error}") from error
+                return self._raft.halt(error)
+            self._replay(records, base_offset)
+        return []
+
+    def _append_unasked(self, outcome: Outcome[Message, None], now: Instant) -> list[Effect]:
+        """Append what no command asked for; without room for it this node cannot go on as leader."""
+        try:
+            effects = self._append(outcome, now)
+        except _Full as full:
+            assert isinstance(full.__cause__, StorageError)
+            effects = self._raft.halt(full.__cause__)
+        if not self._raft.is_leader:
+            self._drop()
+        return effects + self._raft.flush()
+
+    def _replay(self, records: Sequence[Message], base_offset: Offset) -> None:
+        pairs = [(Offset(base_offset + index), record) for index, record in enumerate(records)]
+        delta = self._controller.replay(pairs, self._raft.epoch)
+        self._parked.append(_Parked(self._raft.log_end_offset, delta=delta))
+
+    def _publish(self) -> None:
+        """Hand out what the high watermark has passed."""
+        # Replies may be due at once, but never before this leadership has committed anything: until then nothing is public.
+        high_watermark = self._raft.high_watermark
+        while self._parked and high_watermark and self._parked[0].end_offset <= high_watermark:
+            parked = self._parked.popleft()
+            if parked.delta is not None:
+                self.image = parked.delta.after
+                self._deltas.append(parked.delta)
+            if parked.reply is not None:
+                self._committed.append((parked.token, parked.reply))
+
+    def _drop(self) -> None:
+        """Leadership is gone: what was not committed may never be, and nobody is told of it."""
+        self._parked.clear()
+        self._waiting.clear()
+        self._controller.reset(self.image)
+
+
+class _Full(Exception):
+    """The disk has no room for the records of one command."""

@@ -1,0 +1,47 @@
+"""The settings of topics as the controller sees them: what may be written, and what a new topic's reply says of them."""
+
+from collections.abc import Iterable, Mapping
+
+from sparklog.errors import ErrorCode, SettingsError
+from sparklog.wire.messages.create_topics import CreatableTopicConfig, CreatableTopicConfigs
+from sparklog_server.config.describe import describe_topic
+from sparklog_server.config.settings import BrokerSettings
+from sparklog_server.config.topic_settings import TopicSettings
+from sparklog_server.outcome import Refused
+
+VALUE_LENGTH_MAX = 32767
+
+
+def overrides_of(configs: Iterable[CreatableTopicConfig]) -> dict[str, str]:
+    """The overrides asked for a new topic; raises Refused with INVALID_CONFIG for null values."""
+    nulls = [config.name for config in configs if config.value is None]
+    if nulls:
+        raise Refused(ErrorCode.INVALID_CONFIG, "Null value not supported for topic configs: " + ",".join(nulls))
+    return {config.name: config.value for config in configs if config.value is not None}
+
+
+def checked(defaults: TopicSettings, overrides: Mapping[str, str]) -> TopicSettings:
+    """The settings of a topic with these overrides; raises Refused with INVALID_CONFIG."""
+    if any(len(value) > VALUE_LENGTH_MAX for value in overrides.values()):
+        raise Refused(
+            ErrorCode.INVALID_CONFIG,
+            f"The configuration value cannot be added because it exceeds the maximum value size of {VALUE_LENGTH_MAX} bytes.",
+        )
+    try:
+        return TopicSettings.of(defaults, overrides)
+    except SettingsError as error:
+        raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+
+def told(settings: BrokerSettings, overrides: Mapping[str, str]) -> list[CreatableTopicConfigs]:
+    """The effective settings of a new topic, as its CreateTopics reply lists them."""
+    return [
+        CreatableTopicConfigs(
+            name=row.name,
+            value=row.value,
+            read_only=row.is_read_only,
+            config_source=row.source,
+            is_sensitive=row.is_sensitive,
+        )
+        for row in describe_topic(settings, overrides)
+    ]

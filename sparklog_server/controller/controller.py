@@ -1,0 +1,124 @@
+"""The controller's two doors: `decide` answers a command on the pending image, `replay` takes in what was appended.
+
+`pending` is the image after every record appended so far; what is committed is a matter of whoever appends. Losing leadership is
+`reset(committed)`.
+"""
+
+from collections.abc import Callable, Iterable
+
+from sparklog.errors import ErrorCode
+from sparklog.model import Instant, LeaderEpoch, Micros, NodeId, Offset
+from sparklog.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
+from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest
+from sparklog.wire.messages.create_partitions import CreatePartitionsRequest
+from sparklog.wire.messages.create_topics import CreateTopicsRequest
+from sparklog.wire.messages.delete_topics import DeleteTopicsRequest
+from sparklog.wire.schema import INT64_MAX, Message
+from sparklog_server.config.settings import BrokerSettings
+from sparklog_server.config.topic_settings import TopicSettings
+from sparklog_server.metadata.features import INITIAL, METADATA_VERSION
+from sparklog_server.metadata.image import MetadataDelta, MetadataImage
+from sparklog_server.metadata.records import FeatureLevelRecord, ProducerIdsRecord
+from sparklog_server.outcome import Outcome, Refused
+
+from .brokers import Brokers
+from .topics import Rules, create_partitions, create_topics, delete_topics, unified
+
+PRODUCER_IDS_PER_BLOCK = 1000
+
+Command = (
+    CreateTopicsRequest
+    | DeleteTopicsRequest
+    | CreatePartitionsRequest
+    | BrokerRegistrationRequest
+    | BrokerHeartbeatRequest
+    | AllocateProducerIdsRequest
+)
+
+
+class Controller:
+    """Decides what the cluster is. Durable state is `pending` alone; the broker sessions are soft and the name index follows `pending`."""
+
+    def __init__(self, settings: BrokerSettings, cluster_id: str, entropy: Callable[[int], bytes]) -> None:
+        self.pending = MetadataImage()
+        self._settings = settings
+        self._brokers = Brokers(NodeId(settings.node_id), cluster_id, settings.broker_session_timeout_ms)
+        # Topic names with `.` or `_` by their unified form, oldest first; metric names would not tell them apart.
+        self._colliding: dict[str, dict[str, None]] = {}
+        self._rules = Rules(settings, entropy, self._collision)
+
+    def activate(self, now: Instant) -> None:
+        """Leadership has begun; what was appended by others is in `pending`."""
+        self._brokers.activate(self.pending, now)
+
+    def bootstrap(self) -> tuple[Message, ...]:
+        """The records that begin a new cluster; none if it has begun."""
+        if METADATA_VERSION in self.pending.features:
+            return ()
+        return tuple(FeatureLevelRecord(name=name, feature_level=level) for name, level in sorted(INITIAL.items()))
+
+    def decide(self, command: Message, next_offset: Offset, now: Instant) -> Outcome[Message, Message]:
+        """The records and the reply for a command; `next_offset` is where the records would begin. `pending` stays as it is."""
+        if isinstance(command, CreateTopicsRequest):
+            return create_topics(self.pending, command, self._rules)
+        if isinstance(command, DeleteTopicsRequest):
+            return delete_topics(self.pending, command)
+        if isinstance(command, CreatePartitionsRequest):
+            return create_partitions(self.pending, command, self._rules)
+        if isinstance(command, BrokerHeartbeatRequest):
+            return self._brokers.heartbeat(self.pending, command, next_offset, now, self._settings_for)
+        if isinstance(command, BrokerRegistrationRequest):
+            return self._brokers.register(self.pending, command, next_offset, now, self._settings_for)
+        if isinstance(command, AllocateProducerIdsRequest):
+            return self._allocate_producer_ids(command)
+        raise AssertionError(f"the controller does not decide on {type(command).__name__}")
+
+    def replay(self, records: Iterable[tuple[Offset, Message]], epoch: LeaderEpoch) -> MetadataDelta:
+        """Take in what was appended, as (offset, record) pairs of one leader epoch; returns what it changed."""
+        self.pending, delta = self.pending.apply(records, epoch)
+        for topic in delta.topics_deleted:
+            if names := self._colliding.get(unified(topic.name)):
+                names.pop(topic.name, None)
+        for topic in delta.topics_created:
+            if "." in topic.name or "_" in topic.name:
+                self._colliding.setdefault(unified(topic.name), {})[topic.name] = None
+        return delta
+
+    def reset(self, committed: MetadataImage) -> None:
+        """Forget what was appended but not committed."""
+        self.pending = committed
+        self._colliding = {}
+        for name in committed.topics_by_name:
+            if "." in name or "_" in name:
+                self._colliding.setdefault(unified(name), {})[name] = None
+
+    def tick(self, now: Instant) -> tuple[Message, ...]:
+        """The records that time asks for: at most one broker is fenced at a time, so that the next sees the effect."""
+        return self._brokers.fence_silent(self.pending, now, self._settings_for)
+
+    def deadline(self) -> Micros | None:
+        """When `tick` wants to be called."""
+        return self._brokers.deadline()
+
+    def _settings_for(self, topic: str) -> TopicSettings:
+        overrides = self.pending.topic_config(topic)
+        return TopicSettings.of(self._settings.topics, overrides) if overrides else self._settings.topics
+
+    def _collision(self, name: str) -> str | None:
+        if "." not in name and "_" not in name:
+            return None
+        return next(iter(self._colliding.get(unified(name), ())), None)
+
+    def _allocate_producer_ids(self, request: AllocateProducerIdsRequest) -> Outcome[Message, AllocateProducerIdsResponse]:
+        try:
+            self._brokers.check_epoch(self.pending, request.broker_id, request.broker_epoch)
+        except Refused as refusal:
+            return Outcome((), AllocateProducerIdsResponse(error_code=refusal.code))
+        first = self.pending.next_producer_id
+        if first > INT64_MAX - PRODUCER_IDS_PER_BLOCK:
+            return Outcome((), AllocateProducerIdsResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR))
+        record = ProducerIdsRecord(
+            broker_id=request.broker_id, broker_epoch=request.broker_epoch, next_producer_id=first + PRODUCER_IDS_PER_BLOCK
+        )
+        return Outcome((record,), AllocateProducerIdsResponse(producer_id_start=first, producer_id_len=PRODUCER_IDS_PER_BLOCK))

@@ -1,0 +1,113 @@
+"""Who leads a partition: the change that a fenced, returning or removed broker makes to it (KIP-631, without eligible leader replicas)."""
+
+from collections.abc import Callable, Iterator
+
+from sparklog.model import NodeId, Uuid
+from sparklog.wire.schema import Message
+from sparklog_server.config.topic_settings import TopicSettings
+from sparklog_server.metadata.image import MetadataImage, PartitionImage
+from sparklog_server.metadata.records import NO_LEADER, PartitionChangeRecord
+
+SettingsFor = Callable[[str], TopicSettings]
+IsAcceptable = Callable[[NodeId], bool]
+
+
+def elect(
+    partition: PartitionImage, isr: tuple[NodeId, ...], is_acceptable: IsAcceptable, *, is_unclean_allowed: bool
+) -> tuple[NodeId, bool]:
+    """(leader, whether it was elected uncleanly): the present one if it still may lead, else the first replica of the ISR that may."""
+    candidates = (partition.leader, *partition.replicas)
+    for node in candidates:
+        if node in isr and is_acceptable(node):
+            return node, False
+    if is_unclean_allowed:
+        for node in partition.replicas:
+            if is_acceptable(node):
+                return node, True
+    return NodeId(NO_LEADER), False
+
+
+def change_of(
+    partition: PartitionImage,
+    topic_id: Uuid,
+    index: int,
+    *,
+    isr: tuple[NodeId, ...],
+    is_acceptable: IsAcceptable,
+    is_unclean_allowed: bool,
+) -> PartitionChangeRecord | None:
+    """The record that brings a partition to this ISR and to a leader that may lead; None if all stays as it is.
+
+    The ISR never becomes empty: the last member stays in it, though it may not lead, so that its return needs no unclean election.
+    """
+    record = PartitionChangeRecord(partition_id=index, topic_id=topic_id)
+    leader, is_unclean = elect(partition, isr, is_acceptable, is_unclean_allowed=is_unclean_allowed)
+    is_changed = False
+    if leader != partition.leader:
+        record.leader = leader
+        is_changed = True
+        if is_unclean:
+            record.isr = [leader]
+            record.leader_recovery_state = -1 if partition.is_recovering else 1
+    if record.isr is None and isr and isr != partition.isr:
+        record.isr = list(isr)
+        is_changed = True
+    return record if is_changed else None
+
+
+def broker_left(image: MetadataImage, node_id: NodeId, settings_for: SettingsFor, *, directory: Uuid | None = None) -> list[Message]:
+    """The changes when a broker (or one of its directories) may no longer lead nor be in sync."""
+
+    def is_acceptable(node: NodeId) -> bool:
+        return node != node_id and node in image.brokers and image.brokers[node].is_active
+
+    changes: list[Message] = []
+    for topic_id, index, name, partition in _partitions(image):
+        if node_id not in partition.isr or (directory is not None and partition.directory_of(node_id) != directory):
+            continue
+        change = change_of(
+            partition,
+            topic_id,
+            index,
+            isr=tuple(node for node in partition.isr if node != node_id),
+            is_acceptable=is_acceptable,
+            is_unclean_allowed=settings_for(name).unclean_leader_election_enable,
+        )
+        if change is not None:
+            changes.append(change)
+    return changes
+
+
+def broker_returned(image: MetadataImage, node_id: NodeId, settings_for: SettingsFor) -> list[Message]:
+    """The changes when a broker may lead again: it takes the partitions that have no leader and wait for it."""
+
+    def is_acceptable(node: NodeId) -> bool:
+        return node == node_id or (node in image.brokers and image.brokers[node].is_active)
+
+    changes: list[Message] = []
+    for topic_id, index, name, partition in _partitions(image):
+        if partition.leader != NO_LEADER:
+            continue
+        change = change_of(
+            partition,
+            topic_id,
+            index,
+            isr=partition.isr,
+            is_acceptable=is_acceptable,
+            is_unclean_allowed=settings_for(name).unclean_leader_election_enable,
+        )
+        if change is not None:
+            changes.append(change)
+    return changes
+
+
+def has_leaderships(image: MetadataImage, node_id: NodeId) -> bool:
+    """Whether the broker leads any partition."""
+    return any(partition.leader == node_id for _, _, _, partition in _partitions(image))
+
+
+def _partitions(image: MetadataImage) -> Iterator[tuple[Uuid, int, str, PartitionImage]]:
+    """(topic id, index, topic name, partition) for every partition, in the order in which topics were created."""
+    for topic_id, topic in image.topics_by_id.items():
+        for index, partition in enumerate(topic.partitions):
+            yield topic_id, index, topic.name, partition

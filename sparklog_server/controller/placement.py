@@ -1,0 +1,115 @@
+"""Where the replicas of new partitions go: striped over racks, and over the brokers of each rack.
+
+Racks take turns in supplying the first replica, and after a round of all racks so do the brokers within each, so that leaders are spread
+evenly. Unfenced brokers come first, and a fenced one never gets the first replica. With racks A, B, C and three replicas:
+
+    partition 0: A0 B0 C0      1: B0 C0 A0      2: C0 A0 B0      3: A1 B1 C1      4: B1 C1 A1  ...
+"""
+
+from collections.abc import Callable, Mapping
+
+from sparklog.errors import ErrorCode
+from sparklog.model import NodeId, Uuid
+from sparklog_server.metadata.image import BrokerImage, MetadataImage
+from sparklog_server.outcome import Refused
+
+Entropy = Callable[[int], bytes]
+DIRECTORY_UNASSIGNED = Uuid(bytes(15) + b"\x01")
+"""The broker is to choose: it has not told its directories."""
+
+
+class Placer:
+    """Places the replicas of the partitions of one request; each call of `place` moves the stripes one on."""
+
+    def __init__(self, brokers: Mapping[NodeId, BrokerImage], entropy: Entropy) -> None:
+        usable = sorted(
+            (
+                broker
+                for broker in brokers.values()
+                if not broker.is_in_controlled_shutdown and set(broker.directories) - set(broker.cordoned_directories)
+            ),
+            key=lambda broker: broker.node_id,
+        )
+        self._unfenced_count = sum(not broker.is_fenced for broker in usable)
+        self._usable_count = len(usable)
+        racks = sorted({broker.rack or "" for broker in usable})
+        self._racks = [
+            (
+                [broker.node_id for broker in usable if (broker.rack or "") == rack and not broker.is_fenced],
+                [broker.node_id for broker in usable if (broker.rack or "") == rack and broker.is_fenced],
+            )
+            for rack in racks
+        ]
+        # Not always the same broker first: many topics of one partition would all be led by it.
+        self._turn = int.from_bytes(entropy(4), "big") if self._usable_count > 1 else 0
+
+    def place(self, replica_count: int) -> tuple[NodeId, ...]:
+        """The brokers of one partition, the first to lead; raises Refused with INVALID_REPLICATION_FACTOR."""
+        self.check(replica_count)
+        taken: list[NodeId] = []
+        rack_count = len(self._racks)
+        first = next(offset for offset in range(rack_count) if self._racks[(self._turn + offset) % rack_count][0])
+        position = self._turn + first
+        while len(taken) < replica_count:
+            unfenced, fenced = self._racks[position % rack_count]
+            node = self._next_of(unfenced, taken)
+            if node is None and taken:
+                node = self._next_of(fenced, taken)
+            if node is not None:
+                taken.append(node)
+            position += 1
+        self._turn += 1
+        return tuple(taken)
+
+    def check(self, replica_count: int) -> None:
+        """Refuse a number of replicas that this cluster cannot hold."""
+        reason = None
+        if replica_count <= 0:
+            reason = f"Invalid replication factor {replica_count}: the replication factor must be positive."
+        elif self._unfenced_count == 0:
+            reason = "All brokers are currently fenced, or have all their log directories cordoned."
+        elif replica_count > self._usable_count:
+            reason = (
+                f"The target replication factor of {replica_count} cannot be reached because only {self._usable_count} broker(s) are "
+                "registered or some brokers have all their log directories cordoned."
+            )
+        if reason is not None:
+            raise Refused(ErrorCode.INVALID_REPLICATION_FACTOR, f"Unable to replicate the partition {replica_count} time(s): {reason}")
+
+    def _next_of(self, nodes: list[NodeId], taken: list[NodeId]) -> NodeId | None:
+        """The next node of a rack in its own turn that is not yet taken."""
+        start = self._turn // max(len(self._racks), 1)
+        for offset in range(len(nodes)):
+            node = nodes[(start + offset) % len(nodes)]
+            if node not in taken:
+                return node
+        return None
+
+
+class DirectoryChooser:
+    """Chooses the directory of each new replica: the one of its broker with the fewest partitions, counting those just placed."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self._brokers = image.brokers
+        self._counts: dict[Uuid, int] | None = None
+        self._image = image
+
+    def choose(self, node_id: NodeId) -> Uuid:
+        """The directory for one more replica on the broker."""
+        broker = self._brokers[node_id]
+        usable = [directory for directory in broker.directories if directory not in broker.cordoned_directories]
+        if len(usable) < 2:
+            return usable[0] if usable else DIRECTORY_UNASSIGNED
+        counts = self._counts_by_directory()
+        chosen = min(usable, key=lambda directory: counts.get(directory, 0))
+        counts[chosen] = counts.get(chosen, 0) + 1
+        return chosen
+
+    def _counts_by_directory(self) -> dict[Uuid, int]:
+        if self._counts is None:
+            self._counts = {}
+            for topic in self._image.topics_by_id.values():
+                for partition in topic.partitions:
+                    for directory in partition.directories:
+                        self._counts[directory] = self._counts.get(directory, 0) + 1
+        return self._counts

@@ -1,0 +1,35 @@
+"""The reply that refuses a whole command with one error: nobody leads, or the metadata log cannot be written."""
+
+from sparklog.errors import ErrorCode
+from sparklog.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from sparklog.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse, CreatePartitionsTopicResult
+from sparklog.wire.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
+from sparklog.wire.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
+from sparklog.wire.schema import Message
+
+
+def refusal_of(command: Message, code: ErrorCode, message: str) -> Message:
+    """The reply to `command` in which every part of it has this error."""
+    match command:
+        case CreateTopicsRequest():
+            topics = [CreatableTopicResult(name=topic.name, error_code=code, error_message=message) for topic in command.topics]
+            return CreateTopicsResponse(topics=topics)
+        case CreatePartitionsRequest():
+            results = [CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=message) for topic in command.topics]
+            return CreatePartitionsResponse(results=results)
+        case DeleteTopicsRequest():
+            named = [DeletableTopicResult(name=name, error_code=code, error_message=message) for name in command.topic_names]
+            listed = [
+                DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=code, error_message=message)
+                for topic in command.topics
+            ]
+            return DeleteTopicsResponse(responses=named + listed)
+        case BrokerRegistrationRequest():
+            return BrokerRegistrationResponse(error_code=code)
+        case BrokerHeartbeatRequest():
+            return BrokerHeartbeatResponse(error_code=code)
+        case AllocateProducerIdsRequest():
+            return AllocateProducerIdsResponse(error_code=code)
+    raise AssertionError(f"no refusal for {type(command).__name__}")

@@ -1,0 +1,359 @@
+"""Topics: their names, their creation, their deletion, their growth; every rule with Kafka's error code and words.
+
+Each function decides on an image and returns records with a reply; nothing is changed here. One bad topic of a request is answered with
+its error and does not hold back the others.
+"""
+
+import re
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from sparklog.errors import ErrorCode
+from sparklog.model import ZERO_UUID, LeaderEpoch, NodeId, Uuid
+from sparklog.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+from sparklog.wire.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from sparklog.wire.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
+from sparklog.wire.schema import Message
+from sparklog_server.config.settings import BrokerSettings
+from sparklog_server.metadata.image import TOPIC_RESOURCE, MetadataImage, TopicImage
+from sparklog_server.metadata.records import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
+from sparklog_server.outcome import Outcome, Refused
+
+from .configs import checked, overrides_of, told
+from .placement import DirectoryChooser, Entropy, Placer
+
+NAME_LENGTH_MAX = 249
+PARTITIONS_PER_REQUEST_MAX = 10_000
+RECORDS_PER_REQUEST_MAX = 10_000
+METADATA_TOPIC = "__cluster_metadata"
+UNKNOWN_TOPIC = "This server does not host this topic-partition."
+UNKNOWN_ID = "This server does not host this topic ID."
+T = TypeVar("T")
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+Colliding = Callable[[str], str | None]
+"""The existing topic whose name equals this one once `.` and `_` are taken for the same; None if there is none."""
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """What the decisions rest on besides the image."""
+
+    settings: BrokerSettings
+    entropy: Entropy
+    colliding: Colliding
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that is no topic name (Topic.validate)."""
+    reason = None
+    if not name:
+        reason = "the empty string is not allowed"
+    elif name in (".", ".."):
+        reason = f"'{name}' is not allowed"
+    elif len(name) > NAME_LENGTH_MAX:
+        reason = f"the length of '{name}' is longer than the max allowed length {NAME_LENGTH_MAX}"
+    elif _LEGAL_NAME.fullmatch(name) is None:
+        reason = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    if reason is not None:
+        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
+
+
+def unified(name: str) -> str:
+    """The name with `.` and `_` taken for the same, as metric names take them."""
+    return name.replace(".", "_")
+
+
+def create_topics(image: MetadataImage, request: CreateTopicsRequest, rules: Rules) -> Outcome[Message, CreateTopicsResponse]:
+    """Create the topics of a request that can be created; all their records count together."""
+    repeated = _repeated(topic.name for topic in request.topics)
+    topics = [topic for topic in request.topics if topic.name not in repeated]
+    records: list[Message] = []
+    results: list[CreatableTopicResult] = []
+    room = rules.settings.sparklog_partitions_max - image.partition_count
+    too_many = _count_asked(topics, rules.settings.num_partitions) > PARTITIONS_PER_REQUEST_MAX
+    for topic in topics:
+        try:
+            if too_many:
+                raise Refused(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+            made, result = _create_topic(image, topic, rules, room)
+        except Refused as refusal:
+            results.append(_refused_topic(topic.name, refusal.code, refusal.message))
+        else:
+            records += made
+            room -= result.num_partitions
+            results.append(result)
+    if len(records) > RECORDS_PER_REQUEST_MAX:
+        message = "Unable to perform excessively large batch operation."
+        results = [_refused_topic(topic.name, ErrorCode.POLICY_VIOLATION, message) for topic in topics]
+        records = []
+    results += [_refused_topic(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") for name in repeated]
+    return Outcome(() if request.validate_only else tuple(records), CreateTopicsResponse(topics=results))
+
+
+def delete_topics(image: MetadataImage, request: DeleteTopicsRequest) -> Outcome[Message, DeleteTopicsResponse]:
+    """Delete topics by name or by id; one that is named twice, in either way, is left alone."""
+    results: list[DeletableTopicResult] = []
+
+    def refuse(name: str | None, topic_id: bytes, code: ErrorCode, message: str) -> None:
+        results.append(DeletableTopicResult(name=name, topic_id=topic_id, error_code=code, error_message=message))
+
+    names: list[str] = list(request.topic_names)
+    ids: list[Uuid] = []
+    for state in request.topics:
+        if state.name is None and state.topic_id == ZERO_UUID:
+            refuse(None, ZERO_UUID, ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
+        elif state.name is None:
+            ids.append(Uuid(state.topic_id))
+        elif state.topic_id == ZERO_UUID:
+            names.append(state.name)
+        else:
+            refuse(state.name, state.topic_id, ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
+    repeated_names, repeated_ids = _repeated(names), _repeated(ids)
+    for name in repeated_names:
+        refuse(name, ZERO_UUID, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+    for topic_id in repeated_ids:
+        refuse(None, topic_id, ErrorCode.INVALID_REQUEST, "Duplicate topic id.")
+    found: dict[Uuid, TopicImage] = {}
+    for topic_id in ids:
+        if topic_id in repeated_ids:
+            continue
+        if topic_id in image.topics_by_id:
+            found[topic_id] = image.topics_by_id[topic_id]
+        else:
+            refuse(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID, UNKNOWN_ID)
+    for name in names:
+        topic = image.topics_by_name.get(name)
+        if name in repeated_names:
+            continue
+        if topic is None:
+            refuse(name, ZERO_UUID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC)
+        elif topic.topic_id in found or topic.topic_id in repeated_ids:
+            found.pop(topic.topic_id, None)
+            message = "The provided topic name maps to an ID that was already supplied."
+            refuse(name, topic.topic_id, ErrorCode.INVALID_REQUEST, message)
+        else:
+            found[topic.topic_id] = topic
+    results += [DeletableTopicResult(name=topic.name, topic_id=topic.topic_id) for topic in found.values()]
+    records: tuple[Message, ...] = tuple(RemoveTopicRecord(topic_id=topic_id) for topic_id in found)
+    return Outcome(records, DeleteTopicsResponse(responses=results))
+
+
+def create_partitions(image: MetadataImage, request: CreatePartitionsRequest, rules: Rules) -> Outcome[Message, CreatePartitionsResponse]:
+    """Add partitions to topics; existing partitions stay as they are."""
+    repeated = _repeated(topic.name for topic in request.topics)
+    results = [
+        CreatePartitionsTopicResult(name=name, error_code=ErrorCode.INVALID_REQUEST, error_message="Duplicate topic name.")
+        for name in repeated
+    ]
+    records: list[Message] = []
+    for topic in request.topics:
+        if topic.name in repeated:
+            continue
+        try:
+            made = _grow_topic(image, topic, rules, room=rules.settings.sparklog_partitions_max - image.partition_count - len(records))
+            if len(records) + len(made) > RECORDS_PER_REQUEST_MAX:
+                raise Refused(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
+        except Refused as refusal:
+            results.append(CreatePartitionsTopicResult(name=topic.name, error_code=refusal.code, error_message=refusal.message))
+        else:
+            records += made
+            results.append(CreatePartitionsTopicResult(name=topic.name))
+    return Outcome(() if request.validate_only else tuple(records), CreatePartitionsResponse(results=results))
+
+
+def random_uuid(entropy: Entropy) -> Uuid:
+    """A random version 4 UUID that Kafka would make too: its text never begins with a dash, which tools take for an option."""
+    while True:
+        raw = bytearray(entropy(16))
+        raw[6] = raw[6] & 0x0F | 0x40
+        raw[8] = raw[8] & 0x3F | 0x80
+        if not urlsafe_b64encode(raw).startswith(b"-"):
+            return Uuid(bytes(raw))
+
+
+def _create_topic(image: MetadataImage, topic: CreatableTopic, rules: Rules, room: int) -> tuple[list[Message], CreatableTopicResult]:
+    """The records and the result of one new topic; raises Refused."""
+    if topic.name == METADATA_TOPIC:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {METADATA_TOPIC} is prohibited.")
+    if topic.name in image.topics_by_name:
+        raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
+    check_name(topic.name)
+    if (other := rules.colliding(topic.name)) is not None:
+        message = f"Topic '{topic.name}' collides with existing topic: {other}"
+        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
+    overrides = overrides_of(topic.configs)
+    checked(rules.settings.topics, overrides)
+    replicas = _assigned(image, topic) if topic.assignments else _placed(image, topic, rules)
+    if len(replicas) > room:
+        raise Refused(
+            ErrorCode.POLICY_VIOLATION,
+            f"The cluster may have {rules.settings.sparklog_partitions_max} partitions (sparklog.partitions.max) and has room for "
+            f"{max(room, 0)}.",
+        )
+    topic_id = random_uuid(rules.entropy)
+    records: list[Message] = [TopicRecord(name=topic.name, topic_id=topic_id)]
+    # Kafka's order: a reader meets the topic, then its settings, then its partitions.
+    records += [
+        ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name=topic.name, name=name, value=value) for name, value in overrides.items()
+    ]
+    records += _partition_records(image, topic_id, 0, replicas)
+    result = CreatableTopicResult(
+        name=topic.name,
+        topic_id=topic_id,
+        error_message=None,
+        num_partitions=len(replicas),
+        replication_factor=len(replicas[0]),
+        configs=told(rules.settings, overrides),
+    )
+    return records, result
+
+
+def _assigned(image: MetadataImage, topic: CreatableTopic) -> list[tuple[NodeId, ...]]:
+    """The replicas by partition as the request spells them out; raises Refused."""
+    if topic.replication_factor != -1:
+        message = "A manual partition assignment was specified, but replication factor was not set to -1."
+        raise Refused(ErrorCode.INVALID_REQUEST, message)
+    if topic.num_partitions != -1:
+        message = "A manual partition assignment was specified, but numPartitions was not set to -1."
+        raise Refused(ErrorCode.INVALID_REQUEST, message)
+    by_index: dict[int, CreatableReplicaAssignment] = {}
+    replica_count: int | None = None
+    for assignment in topic.assignments:
+        if assignment.partition_index in by_index:
+            message = f"Found multiple manual partition assignments for partition {assignment.partition_index}"
+            raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+        _check_assignment(image, assignment.broker_ids, assignment.partition_index, replica_count)
+        replica_count = len(assignment.broker_ids)
+        by_index[assignment.partition_index] = assignment
+    if sorted(by_index) != list(range(len(by_index))):
+        raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence")
+    return [tuple(NodeId(node) for node in by_index[index].broker_ids) for index in range(len(by_index))]
+
+
+def _placed(image: MetadataImage, topic: CreatableTopic, rules: Rules) -> list[tuple[NodeId, ...]]:
+    """The replicas by partition as the controller places them; raises Refused."""
+    if topic.replication_factor < -1 or topic.replication_factor == 0:
+        message = "Replication factor must be larger than 0, or -1 to use the default value."
+        raise Refused(ErrorCode.INVALID_REPLICATION_FACTOR, message)
+    if topic.num_partitions < -1 or topic.num_partitions == 0:
+        raise Refused(ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value.")
+    count = rules.settings.num_partitions if topic.num_partitions == -1 else topic.num_partitions
+    replica_count = rules.settings.default_replication_factor if topic.replication_factor == -1 else topic.replication_factor
+    placer = Placer(image.brokers, rules.entropy)
+    return [placer.place(replica_count) for _ in range(count)]
+
+
+def _grow_topic(image: MetadataImage, topic: CreatePartitionsTopic, rules: Rules, *, room: int) -> list[Message]:
+    """The records of the partitions to be added to one topic; raises Refused."""
+    existing = image.topics_by_name.get(topic.name)
+    if existing is None:
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC)
+    count = len(existing.partitions)
+    if topic.count == count:
+        raise Refused(ErrorCode.INVALID_PARTITIONS, f"Topic already has {count} partition(s).")
+    if topic.count < count:
+        message = f"The topic {topic.name} currently has {count} partition(s); {topic.count} would not be an increase."
+        raise Refused(ErrorCode.INVALID_PARTITIONS, message)
+    additional = topic.count - count
+    if topic.assignments is not None and len(topic.assignments) != additional:
+        message = f"Attempted to add {additional} additional partition(s), but only {len(topic.assignments)} assignment(s) were specified."
+        raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+    # Checked before anything is placed: a peer may ask for two thousand million partitions.
+    if additional > min(room, PARTITIONS_PER_REQUEST_MAX):
+        raise Refused(
+            ErrorCode.POLICY_VIOLATION,
+            f"The cluster may have {rules.settings.sparklog_partitions_max} partitions (sparklog.partitions.max), and one request may add "
+            f"{PARTITIONS_PER_REQUEST_MAX}; {additional} more were asked for.",
+        )
+    replica_count = len(existing.partitions[0].replicas)
+    if topic.assignments is None:
+        placer = Placer(image.brokers, rules.entropy)
+        replicas = [placer.place(replica_count) for _ in range(additional)]
+    else:
+        for offset, assignment in enumerate(topic.assignments):
+            _check_assignment(image, assignment.broker_ids, count + offset, replica_count)
+        replicas = [tuple(NodeId(node) for node in assignment.broker_ids) for assignment in topic.assignments]
+    return _partition_records(image, existing.topic_id, count, replicas)
+
+
+def _check_assignment(image: MetadataImage, nodes: Sequence[int], index: int, replica_count: int | None) -> None:
+    """Refuse a manual assignment that names unknown, repeated or unusable brokers, or another number of them than before."""
+    reason = None
+    if not nodes:
+        reason = "The manual partition assignment includes an empty replica list."
+    for position, node in enumerate(sorted(nodes)):
+        broker = image.brokers.get(NodeId(node))
+        if broker is None:
+            reason = f"The manual partition assignment includes broker {node}, but no such broker is registered."
+        elif broker.directories and not set(broker.directories) - set(broker.cordoned_directories):
+            reason = f"The manual partition assignment includes broker {node}, but all its log directories are cordoned."
+        elif position and sorted(nodes)[position - 1] == node:
+            reason = f"The manual partition assignment includes the broker {node} more than once."
+        if reason is not None:
+            break
+    if reason is None and replica_count is not None and len(nodes) != replica_count:
+        reason = (
+            f"The manual partition assignment includes a partition with {len(nodes)} replica(s), but this is not consistent with previous "
+            f"partitions, which have {replica_count} replica(s)."
+        )
+    if reason is None and not any(image.brokers[NodeId(node)].is_active for node in nodes):
+        reason = f"All brokers specified in the manual partition assignment for partition {index} are fenced or in controlled shutdown."
+    if reason is not None:
+        raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
+
+
+def _partition_records(image: MetadataImage, topic_id: Uuid, first: int, replicas: Sequence[tuple[NodeId, ...]]) -> list[Message]:
+    """The records of new partitions from index `first` on: led by the first replica that is active, all active ones in sync."""
+    chooser = DirectoryChooser(image)
+    records: list[Message] = []
+    for index, nodes in enumerate(replicas, start=first):
+        isr = [node for node in nodes if image.brokers[node].is_active]
+        records.append(
+            PartitionRecord(
+                partition_id=index,
+                topic_id=topic_id,
+                replicas=list(nodes),
+                isr=list(isr),
+                leader=isr[0],
+                leader_epoch=LeaderEpoch(0),
+                partition_epoch=0,
+                directories=[chooser.choose(node) for node in nodes],
+            )
+        )
+    return records
+
+
+def _count_asked(topics: Iterable[CreatableTopic], default_count: int) -> int:
+    return sum(
+        len(topic.assignments) if topic.assignments else default_count if topic.num_partitions == -1 else max(topic.num_partitions, 0)
+        for topic in topics
+    )
+
+
+def _refused_topic(name: str, code: ErrorCode, message: str | None) -> CreatableTopicResult:
+    return CreatableTopicResult(name=name, error_code=code, error_message=message)
+
+
+def _repeated(names: Iterable[T]) -> Mapping[T, None]:
+    """Those that come more than once, in the order of their second coming."""
+    seen: dict[T, None] = {}
+    repeated: dict[T, None] = {}
+    for name in names:
+        if name in seen:
+            repeated[name] = None
+        seen[name] = None
+    return repeated

@@ -1,0 +1,239 @@
+"""A voter of the metadata quorum: it opens its log, gets elected, appends and commits.
+
+    UNATTACHED --campaign--> CANDIDATE --own vote on disk, majority--> LEADER --close--> CLOSED
+                                  |                                      |
+                                  +-------- a failed sync or write ------+--> HALTED
+
+One sync is in flight at a time; whatever is appended meanwhile shares the next one. A failed sync is never retried: what the disk then
+holds is unknown (the page cache may have dropped it), so the process must end.
+"""
+
+from collections.abc import Callable, Iterator
+from enum import Enum
+
+from sparklog.effects import Effect, Halt, Sync
+from sparklog.model import Instant, LeaderEpoch, NodeId, Offset, Ticket, TopicPartition, Uuid
+from sparklog.record.batch import iterate_headers
+from sparklog.record.control import LeaderChange, build_control
+from sparklog_server.disk.door import Disk, StorageError
+from sparklog_server.log.partition_log import PartitionLog
+from sparklog_server.log.settings import LogSettings
+
+from .election_state import FILE_NAME, ElectionState, parse
+from .leading import Leading
+from .voters import VoterSet
+
+METADATA_PARTITION = TopicPartition("__cluster_metadata", 0)
+METADATA_TOPIC_ID = Uuid(bytes(15) + b"\x01")
+_TOPIC_ID_FILE = b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n"
+_READ_BYTES = 1 << 20
+
+Trace = Callable[..., None]
+Tickets = Callable[[], Ticket]
+
+
+class Role(Enum):
+    """Where a voter stands; see the picture of the module."""
+
+    UNATTACHED = "unattached"
+    CANDIDATE = "candidate"
+    LEADER = "leader"
+    HALTED = "halted"
+    CLOSED = "closed"
+
+
+LEGAL = {
+    Role.UNATTACHED: {Role.CANDIDATE, Role.HALTED, Role.CLOSED},
+    Role.CANDIDATE: {Role.LEADER, Role.HALTED, Role.CLOSED},
+    Role.LEADER: {Role.HALTED, Role.CLOSED},
+    Role.HALTED: {Role.CLOSED},
+    Role.CLOSED: set(),
+}
+
+
+class RaftNode:
+    """One voter and its log.
+
+    Invariants: `epoch` is on disk, with the vote, before anything is done in it; only a leader appends; `high_watermark <= log_end_offset`,
+    and everything below it is on the disks of a majority.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        log: PartitionLog,
+        state: ElectionState,
+        *,
+        node_id: NodeId,
+        directory_id: Uuid,
+        voters: VoterSet,
+        log_dir: str,
+        tickets: Tickets,
+        trace: Trace,
+    ) -> None:
+        self.role = Role.UNATTACHED
+        self.log = log
+        # A log that is ahead of the file belongs to a voter whose file was lost: its epochs have been used.
+        self.epoch = LeaderEpoch(max(state.epoch, log.latest_epoch))
+        self._disk = disk
+        self._node_id = node_id
+        self._directory_id = directory_id
+        self._voters = voters
+        self._log_dir = log_dir
+        self._tickets = tickets
+        self._trace = trace
+        self._leading: Leading | None = None
+        self._vote_ticket: Ticket | None = None
+        self._sync: tuple[Ticket, Offset] | None = None
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        log_dir: str,
+        settings: LogSettings,
+        *,
+        node_id: NodeId,
+        directory_id: Uuid,
+        voters: VoterSet,
+        tickets: Tickets,
+        trace: Trace,
+        now: Instant,
+    ) -> "RaftNode":
+        """Open or begin the metadata log in `log_dir`. Raises StorageError, ElectionStateCorrupt."""
+        directory = f"{log_dir}/{METADATA_PARTITION}"
+        is_new = not disk.list(directory)
+        if is_new:
+            disk.make_directory(directory)
+        state = parse(disk.read(f"{directory}/{FILE_NAME}"))
+        log = PartitionLog.open(disk, directory, METADATA_PARTITION, METADATA_TOPIC_ID, settings, now=now)
+        if is_new:
+            log.sync_with_next(disk.replace(f"{directory}/partition.metadata", _TOPIC_ID_FILE))
+        return cls(
+            disk,
+            log,
+            state,
+            node_id=node_id,
+            directory_id=directory_id,
+            voters=voters,
+            log_dir=log_dir,
+            tickets=tickets,
+            trace=trace,
+        )
+
+    @property
+    def high_watermark(self) -> Offset:
+        """Everything below is committed; 0 until a leadership has committed its first record."""
+        return Offset(0) if self._leading is None else self._leading.high_watermark
+
+    @property
+    def log_end_offset(self) -> Offset:
+        """The offset of the next record."""
+        return self.log.log_end_offset
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this node may append."""
+        return self.role is Role.LEADER
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing waits for the disk."""
+        return self._sync is None and self._vote_ticket is None
+
+    def campaign(self) -> list[Effect]:
+        """Stand for election in the next epoch: the vote for oneself goes to disk first."""
+        # On disk before anything is done in the epoch: a crash must not let us vote twice in it (KIP-595).
+        self._become(Role.CANDIDATE)
+        self.epoch = LeaderEpoch(self.epoch + 1)
+        state = ElectionState(epoch=self.epoch, voted_id=self._node_id, voted_directory_id=self._directory_id)
+        try:
+            file = self._disk.replace(f"{self.log.directory}/{FILE_NAME}", state.render())
+        except StorageError as error:
+            return self.halt(error)
+        self._vote_ticket = self._tickets()
+        return [Sync(self._vote_ticket, [file], self._log_dir)]
+
+    def append(self, batch: bytearray, now: Instant) -> Offset:
+        """Append a leader's batch and return its base offset; `flush` makes it count. Raises StorageError, and then nothing has changed."""
+        assert self._leading is not None
+        assert self.is_leader
+        return self.log.append_own(batch, self.epoch, now).base_offset
+
+    def flush(self) -> list[Effect]:
+        """Begin to make durable what was appended, unless a sync is in flight, which is followed by the next."""
+        if self._sync is not None or not self.is_leader or self.log.recovery_point >= self.log_end_offset:
+            return []
+        try:
+            files, end_offset = self.log.begin_sync()
+        except StorageError as error:
+            return self.halt(error)
+        ticket = self._tickets()
+        self._sync = (ticket, end_offset)
+        return [Sync(ticket, files, self._log_dir)]
+
+    def synced(self, ticket: Ticket, error: StorageError | None, now: Instant) -> list[Effect]:
+        """The result of a sync this node asked for: a vote that elects it, or records that count from now on."""
+        if error is not None:
+            return self.halt(error)
+        if ticket == self._vote_ticket:
+            self._vote_ticket = None
+            assert self._voters.majority == 1, "votes of others are not asked for yet"
+            return self._lead(now)
+        assert self._sync is not None
+        assert self._sync[0] == ticket, "a sync nobody asked for"
+        end_offset = self._sync[1]
+        self._sync = None
+        self.log.synced(end_offset)
+        if self._leading is not None:
+            self._leading.voter_synced(self._node_id, end_offset)
+        assert self.high_watermark <= self.log_end_offset
+        return self.flush()
+
+    def read(self, start: Offset, limit: Offset) -> Iterator[bytes]:
+        """The batches of `[start, limit)` in pieces of whole batches."""
+        position = start
+        while position < limit:
+            piece = self.log.read(position, limit, _READ_BYTES, at_least_one=True)
+            if piece is None:
+                return
+            batches = piece.read()
+            yield batches
+            position = _end_of(batches)
+
+    def halt(self, error: StorageError) -> list[Effect]:
+        """Stop for good: the disk of the metadata log cannot be trusted any more."""
+        self._trace("metadata-log-failed", path=error.path, call=error.call, reason=error.reason)
+        self._sync = self._vote_ticket = None
+        self._become(Role.HALTED)
+        return [Halt(f"the metadata log cannot be kept: {error}")]
+
+    def close(self, now: Instant) -> None:
+        """Close the log; cleanly unless the node was halted. Raises StorageError."""
+        is_halted = self.role is Role.HALTED
+        self._become(Role.CLOSED)
+        self.log.close(None if is_halted else now)
+
+    def _lead(self, now: Instant) -> list[Effect]:
+        """Begin the epoch with a record of its own, without which nothing older can be committed."""
+        self._become(Role.LEADER)
+        self._leading = Leading(self.epoch, self.log_end_offset, self._voters, high_watermark=Offset(0))
+        granted = [voter for voter in self._voters.listed() if voter.voter_id == self._node_id]
+        change = LeaderChange(version=1, leader_id=self._node_id, voters=self._voters.listed(), granting_voters=granted)
+        try:
+            self.append(build_control(change, timestamp_ms=now.wall_ms), now)
+        except StorageError as error:
+            return self.halt(error)
+        return []
+
+    def _become(self, role: Role) -> None:
+        assert role in LEGAL[self.role], f"{self.role.name} → {role.name}"
+        self.role = role
+        self._trace("raft-role", node=self._node_id, role=role.value, epoch=self.epoch)
+
+
+def _end_of(batches: bytes) -> Offset:
+    end = Offset(0)
+    for _, header in iterate_headers(batches):
+        end = Offset(header.next_offset)
+    return end

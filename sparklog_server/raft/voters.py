@@ -1,0 +1,31 @@
+"""The voters of the metadata quorum and what a majority of them is."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from sparklog.model import NodeId, Offset, Uuid
+from sparklog.record.control import Voter
+
+
+class VoterSet(msgspec.Struct, frozen=True):
+    """The voters by node; a voter is a node together with the directory that holds its log (KIP-853), so a wiped disk is another voter."""
+
+    directories: Mapping[NodeId, Uuid]
+
+    @property
+    def majority(self) -> int:
+        """How many voters are needed to decide."""
+        return len(self.directories) // 2 + 1
+
+    def __contains__(self, node_id: NodeId) -> bool:
+        return node_id in self.directories
+
+    def held_by_majority(self, ends: Mapping[NodeId, Offset]) -> Offset:
+        """The highest offset that a majority has reached, given each voter's durable log end; a voter not heard of has nothing."""
+        reached = sorted((ends.get(node, Offset(0)) for node in self.directories), reverse=True)
+        return reached[self.majority - 1]
+
+    def listed(self) -> list[Voter]:
+        """The voters as a LeaderChange record lists them, by node."""
+        return [Voter(node, self.directories[node]) for node in sorted(self.directories)]
