@@ -21,6 +21,7 @@ class _Poll(Protocol):
     def modify(self, descriptor: int, events: int, /) -> object: ...
     def unregister(self, descriptor: int, /) -> object: ...
     def wait(self, timeout_s: float | None) -> list[tuple[int, int]]: ...
+    def close(self) -> None: ...
 
 
 class _Epoll:
@@ -31,6 +32,7 @@ class _Epoll:
         self.register = self._epoll.register
         self.modify = self._epoll.modify
         self.unregister = self._epoll.unregister
+        self.close = self._epoll.close
 
     def wait(self, timeout_s: float | None) -> list[tuple[int, int]]:
         return self._epoll.poll(timeout_s, EVENTS_PER_TURN)
@@ -44,6 +46,9 @@ class _PortablePoll:
         self.register = self._poll.register
         self.modify = self._poll.modify
         self.unregister = self._poll.unregister
+
+    def close(self) -> None:
+        """Nothing is held."""
 
     def wait(self, timeout_s: float | None) -> list[tuple[int, int]]:
         return self._poll.poll(None if timeout_s is None else timeout_s * 1000)
@@ -94,6 +99,12 @@ class Reactor:
             ready = self._ready.get(descriptor)
             if ready is not None:
                 ready(events)
+
+    def close(self) -> None:
+        """Give back the descriptors; only for a reactor that will not turn again."""
+        self._poll.close()
+        os.close(self._wake_reader)
+        os.close(self._wake_writer)
 
     def _woken(self, _events: int) -> None:
         os.read(self._wake_reader, 4096)

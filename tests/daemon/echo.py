@@ -1,0 +1,87 @@
+"""The smallest thing that can stand where the broker stands: it answers each frame by what the frame says.
+
+A frame is a word and arguments: `echo TEXT`, `slice POSITION LENGTH` (of its file, after a header), `mute`, `close`, `sync`, `job TEXT`.
+"""
+
+from sparklog.effects import Disconnect, Effect, FileSlice, Reply, Run, Sync
+from sparklog.model import Instant, Micros, SessionId, Ticket
+from sparklog_server.disk.door import DiskFile
+
+HEADER = b"header:"
+
+
+class Echo:
+    """Broker enough for a pump."""
+
+    def __init__(self, file: DiskFile | None = None) -> None:
+        self.is_ready = True
+        self.is_stopped = False
+        self.sessions: list[SessionId] = []
+        self.gone: list[SessionId] = []
+        self.finished_results: list[object] = []
+        self.answered = 0
+        self._file = file
+        self._buffer = bytearray(1 << 18)
+        self._mute_changes: list[tuple[SessionId, bool]] = []
+        self._waiting: dict[Ticket, SessionId] = {}
+
+    def start(self, now: Instant) -> list[Effect]:
+        return []
+
+    def connected(self, session_id: SessionId, listener: str, local_address: str, peer_address: str, now: Instant) -> list[Effect]:
+        self.sessions.append(session_id)
+        return []
+
+    def buffer(self, session_id: SessionId) -> memoryview:
+        return memoryview(self._buffer)
+
+    def receive(self, session_id: SessionId, size: int, now: Instant) -> list[Effect]:
+        effects: list[Effect] = []
+        for line in bytes(self._buffer[:size]).split(b"\n")[:-1]:
+            effects += self._answer(session_id, *line.split(b" "))
+        return effects
+
+    def disconnected(self, session_id: SessionId, now: Instant) -> list[Effect]:
+        self.gone.append(session_id)
+        return []
+
+    def take_mute_changes(self) -> list[tuple[SessionId, bool]]:
+        changes, self._mute_changes = self._mute_changes, []
+        return changes
+
+    def finished(self, ticket: Ticket, result: object, now: Instant) -> list[Effect]:
+        self.finished_results.append(result)
+        return [Reply(self._waiting.pop(ticket), [b"finished"])]
+
+    def tick(self, now: Instant) -> list[Effect]:
+        return []
+
+    def deadline(self) -> Micros | None:
+        return None
+
+    def stop(self, now: Instant) -> list[Effect]:
+        self.is_stopped = True
+        return []
+
+    def unmute(self, session_id: SessionId) -> None:
+        self._mute_changes.append((session_id, False))
+
+    def _answer(self, session: SessionId, word: bytes, *arguments: bytes) -> list[Effect]:
+        self.answered += 1
+        ticket = Ticket(len(self.finished_results) + len(self._waiting))
+        match word:
+            case b"slice":
+                assert self._file is not None
+                return [Reply(session, [HEADER, FileSlice(self._file, *map(int, arguments))])]
+            case b"mute":
+                self._mute_changes.append((session, True))
+                return []
+            case b"close":
+                return [Reply(session, [b"bye"]), Disconnect(session, "asked to")]
+            case b"sync":
+                self._waiting[ticket] = session
+                return [Sync(ticket, [self._file], "somewhere")]
+            case b"job":
+                self._waiting[ticket] = session
+                return [Run(lambda: arguments[0], ticket)]
+        return [Reply(session, [arguments[0]])]

@@ -1,0 +1,137 @@
+"""What becomes of bytes and effects between a socket and the broker."""
+
+import os
+
+import pytest
+from tests.daemon.conftest import Rig
+from tests.daemon.echo import HEADER
+
+from sparklog_server.daemon.connection import GATHERED_CHUNKS_MAX, GATHERED_SLICE_BYTES_MAX
+from sparklog_server.daemon.page_cache import is_resident
+
+MIB = 1 << 20
+
+
+def test_replies_of_one_turn_leave_together_and_in_order(rig: Rig) -> None:
+    client = rig.client()
+    client.sendall(b"echo one\necho two\necho three\n")
+    rig.turn()
+    assert client.recv(100) == b"onetwothree"
+
+
+def test_more_replies_than_one_system_call_takes_all_arrive(rig: Rig) -> None:
+    count = 3 * GATHERED_CHUNKS_MAX + 1
+    client = rig.client()
+    assert rig.exchange(client, b"echo x\n" * count, count) == b"x" * count
+
+
+@pytest.mark.parametrize("length", [1, 4096, GATHERED_SLICE_BYTES_MAX, GATHERED_SLICE_BYTES_MAX + 1, MIB, 5 * MIB + 7])
+def test_a_slice_arrives_byte_for_byte_between_its_neighbours(rig: Rig, length: int) -> None:
+    content = os.urandom(length + 10)
+    rig.file.append(content)
+    client = rig.client()
+    expected = b"before" + HEADER + content[5 : 5 + length] + b"after"
+    assert rig.exchange(client, b"echo before\nslice 5 %d\necho after\n" % length, len(expected)) == expected
+
+
+@pytest.mark.parametrize("length", [4096, 3 * MIB])
+def test_a_slice_that_is_not_in_the_page_cache_is_read_ahead_and_arrives(rig: Rig, length: int) -> None:
+    content = os.urandom(length)
+    rig.file.append(content)
+    os.fsync(rig.file.fileno())
+    os.posix_fadvise(rig.file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    if is_resident(rig.file.fileno(), 0, length):
+        pytest.skip("this file system keeps its pages whatever one asks")
+    client = rig.client()
+    expected = HEADER + content
+    assert rig.exchange(client, b"slice 0 %d\n" % length, len(expected)) == expected
+
+
+def test_a_slow_reader_is_not_read_until_it_has_taken_what_waits_for_it(rig: Rig) -> None:
+    rig.file.append(bytes(8 * MIB))
+    client = rig.client()
+    client.sendall(b"slice 0 %d\n" % (8 * MIB))
+    rig.turn()
+    client.sendall(b"echo last\n")
+    rig.turn()
+    assert rig.broker.answered == 1
+    expected = len(HEADER) + 8 * MIB + len(b"last")
+    assert rig.exchange(client, b"", expected).endswith(b"last")
+    assert rig.broker.answered == 2
+
+
+def test_a_file_shorter_than_promised_breaks_the_connection_and_is_logged(rig: Rig) -> None:
+    rig.file.append(b"z" * 100_000)
+    client = rig.client()
+    assert len(rig.exchange(client, b"slice 0 200000\n", 200_007)) < 200_007
+    assert rig.broker.gone == rig.broker.sessions
+    assert rig.lines == ["reply-broken-off"]
+
+
+def test_a_muted_session_is_not_read_until_it_is_unmuted(rig: Rig) -> None:
+    client = rig.client()
+    client.sendall(b"mute\n")
+    rig.turn()
+    client.sendall(b"echo later\n")
+    rig.turn()
+    with pytest.raises(BlockingIOError):
+        client.recv(100)
+    rig.broker.unmute(rig.broker.sessions[0])
+    other = rig.client()
+    other.sendall(b"echo now\n")
+    rig.turn()
+    rig.turn()
+    assert client.recv(100) == b"later"
+
+
+def test_a_disconnect_comes_after_what_was_already_replied(rig: Rig) -> None:
+    client = rig.client()
+    assert rig.exchange(client, b"echo first\nclose\n", 100) == b"firstbye"
+    assert rig.broker.gone == rig.broker.sessions
+
+
+def test_a_peer_that_leaves_is_told_to_the_broker_once(rig: Rig) -> None:
+    client = rig.client()
+    client.close()
+    rig.turn()
+    assert rig.broker.gone == rig.broker.sessions
+    assert rig.pump.connections == {}
+
+
+def test_a_peer_that_breaks_off_while_muted_is_noticed(rig: Rig) -> None:
+    client = rig.client()
+    client.sendall(b"mute\n")
+    rig.turn()
+    client.close()
+    rig.turn()
+    assert rig.broker.gone == rig.broker.sessions
+
+
+def test_a_peer_that_leaves_before_its_reply_hurts_nobody_else(rig: Rig) -> None:
+    leaving, staying = rig.client(), rig.client()
+    leaving.sendall(b"echo unheard\n")
+    leaving.close()
+    rig.turn()
+    assert rig.exchange(staying, b"echo heard\n", 5) == b"heard"
+    assert rig.broker.gone == rig.broker.sessions[:1]
+
+
+def test_a_sync_comes_back_through_the_broker(rig: Rig) -> None:
+    rig.file.append(b"record")
+    client = rig.client()
+    assert rig.exchange(client, b"sync\n", 8) == b"finished"
+    assert rig.broker.finished_results == [None]
+
+
+def test_a_job_comes_back_with_its_result(rig: Rig) -> None:
+    client = rig.client()
+    assert rig.exchange(client, b"job done\n", 8) == b"finished"
+    assert rig.broker.finished_results == [b"done"]
+
+
+def test_a_connection_silent_for_too_long_is_closed(rig: Rig) -> None:
+    client = rig.client()
+    rig.pump.close_idle(60_000_000)
+    assert len(rig.pump.connections) == 1
+    rig.pump.close_idle(-1)
+    assert client.recv(1) == b""
