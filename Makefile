@@ -58,7 +58,7 @@ define fetch
 endef
 
 demo: setup
-	@$(PY) -m examples.demo
+	@$(PY) -m examples.flights
 
 test: setup
 	@$(PY) -m pytest -m 'not long'

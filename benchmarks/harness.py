@@ -207,8 +207,8 @@ class Subject:
 
 
 @contextmanager
-def sparklog(settings: Mapping[str, str] | None = None, *, name: str = "sparklog") -> Iterator[Subject]:
-    """A broker of ours in a new directory, on a port of its own; gone at the end."""
+def sparklog(settings: Mapping[str, str] | None = None, *, name: str = "sparklog", prelude: str = "") -> Iterator[Subject]:
+    """A broker of ours in a new directory, on a port of its own; gone at the end. `prelude` is Python that its process runs first."""
     with ExitStack() as stack:
         data_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sparklog-bench-", ignore_cleanup_errors=True)))
         arguments = ["start", "--data-dir", str(data_dir / "data"), "--listen", "127.0.0.1:0"]
@@ -216,7 +216,7 @@ def sparklog(settings: Mapping[str, str] | None = None, *, name: str = "sparklog
             arguments += ["--set", f"{key}={value}"]
         started = time.perf_counter()
         log = stack.enter_context((data_dir / "stderr").open("wb"))
-        child = subprocess.Popen([*sparklog_command(), *arguments], stdout=subprocess.PIPE, stderr=log, text=True)
+        child = subprocess.Popen([*sparklog_command(prelude), *arguments], stdout=subprocess.PIPE, stderr=log, text=True)
         stack.callback(_stop, child)
         assert child.stdout is not None
         line = child.stdout.readline()
@@ -228,9 +228,9 @@ def sparklog(settings: Mapping[str, str] | None = None, *, name: str = "sparklog
         yield Subject(name, host, int(port), psutil.Process(int(words["pid"])), data_dir / "data", time.perf_counter() - started)
 
 
-def sparklog_command() -> list[str]:
-    """How to run the command line of the sparklog that this interpreter imports."""
-    return [sys.executable, "-c", "import sys; from sparklog_server.cli.main import main; sys.exit(main())"]
+def sparklog_command(prelude: str = "") -> list[str]:
+    """How to run the command line of the sparklog that this interpreter imports, in a process that runs `prelude` first."""
+    return [sys.executable, "-c", f"{prelude}\nimport sys; from sparklog_server.cli.main import main; sys.exit(main())"]
 
 
 @contextmanager
@@ -269,9 +269,9 @@ def kafka(settings: Mapping[str, str] | None = None, *, heap: str = KAFKA_HEAP, 
 
 
 def subjects(
-    options: argparse.Namespace, *, flush: Sequence[str] = ("never",), variants: Mapping[str, Mapping[str, str]] | None = None
+    options: argparse.Namespace, *, flush: Sequence[str] = ("never",), preludes: Mapping[str, str] | None = None
 ) -> Iterator[Subject]:
-    """Our broker, once for each way to flush and each named variant of its settings, then, with `--against kafka`, a real one.
+    """Our broker, once for each way to flush and each named prelude, then, with `--against kafka`, a real one.
 
     Never two at once, so that neither pays for the other. Kafka's own default is what `never` says: replies do not wait for the disk.
     """
@@ -279,8 +279,8 @@ def subjects(
         for mode in flush:
             with sparklog({"sparklog.ack.flush": mode}, name=f"sparklog {mode}" if len(flush) > 1 else "sparklog") as subject:
                 yield subject
-        for name, settings in (variants or {}).items():
-            with sparklog({"sparklog.ack.flush": flush[0], **settings}, name=name) as subject:
+        for name, prelude in (preludes or {}).items():
+            with sparklog({"sparklog.ack.flush": flush[0]}, name=name, prelude=prelude) as subject:
                 yield subject
     if options.against == "kafka" or options.only == "kafka":
         with kafka() as subject:

@@ -1,0 +1,12 @@
+"""What is generated from the code is what the code says now, and no page points into the void."""
+
+from docs.generate import PROJECT, broken_links, generated
+
+
+def test_generated_files_are_current() -> None:
+    stale = [str(path.relative_to(PROJECT)) for path, text in generated().items() if not path.exists() or path.read_text() != text]
+    assert stale == [], "run `make docs`"
+
+
+def test_no_link_is_broken() -> None:
+    assert broken_links() == []
