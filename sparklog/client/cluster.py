@@ -1,0 +1,289 @@
+"""What a client knows of the cluster: brokers, topics by name and id, leaders; when to ask again, and whom to reach next.
+
+A machine without I/O: replies and the time go in, requests come out. Bootstrap addresses are brokers with negative ids until the first reply
+names the real ones. Knowledge of a partition never goes back to an older leader epoch. Where no known broker can be reached any more, or the
+cluster says so (KIP-899, KIP-1102), the client starts over from its bootstrap addresses.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+import msgspec
+
+from sparklog.client.settings import ClientSettings, address_of
+from sparklog.errors import ErrorCode
+from sparklog.model import NO_EPOCH, LeaderEpoch, Micros, NodeId, TopicPartition, Uuid
+from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseTopic
+from sparklog.wire.schema import ZERO_UUID
+
+NO_NODE: Final = NodeId(-1)
+_MS: Final = 1000
+_BOOTSTRAP_FIRST: Final = -2
+"""The id of the first bootstrap address; -1 means "no node" in the protocol."""
+_BACKOFF_FACTOR: Final = 2
+_JITTER: Final = 0.2
+
+Entropy = Callable[[int], bytes]
+
+
+def backoff_us(first_ms: int, limit_ms: int, attempt: int, entropy: Entropy) -> Micros:
+    """How long to wait before attempt number `attempt` (0 is the first retry): doubling up to the limit, a fifth more or less by chance."""
+    plain = min(limit_ms, first_ms * _BACKOFF_FACTOR ** min(attempt, 32))
+    share = int.from_bytes(entropy(2), "big") / 0xFFFF
+    return Micros(int(plain * _MS * (1 - _JITTER + 2 * _JITTER * share)))
+
+
+class Broker(NamedTuple):
+    """Where a broker is reached; bootstrap addresses have ids below zero."""
+
+    node_id: NodeId
+    host: str
+    port: int
+    rack: str | None = None
+
+
+class PartitionView(msgspec.Struct, gc=False, frozen=True):
+    """What the cluster last said of a partition; leader -1 for none."""
+
+    partition: int
+    leader: NodeId
+    leader_epoch: LeaderEpoch
+
+
+class TopicView(msgspec.Struct, gc=False, frozen=True):
+    """What the cluster last said of a topic; partitions in the order of their numbers, from 0 without gaps."""
+
+    name: str
+    topic_id: Uuid
+    partitions: tuple[PartitionView, ...]
+
+    @property
+    def available(self) -> tuple[int, ...]:
+        """The partitions that have a leader."""
+        return tuple(view.partition for view in self.partitions if view.leader >= 0)
+
+
+class _Reach(msgspec.Struct, gc=False):
+    """How connecting to one broker went lately."""
+
+    attempts: int = 0
+    not_before: Micros = Micros(0)
+
+
+class Cluster:
+    """Invariants: `brokers` is never empty; `topics` holds only topics that are wanted and that the cluster has."""
+
+    def __init__(self, settings: ClientSettings, entropy: Entropy) -> None:
+        self._settings = settings
+        self._entropy = entropy
+        self._bootstrap = {
+            NodeId(_BOOTSTRAP_FIRST - index): Broker(NodeId(_BOOTSTRAP_FIRST - index), *address_of(server))
+            for index, server in enumerate(settings.bootstrap_servers)
+        }
+        self.brokers: dict[NodeId, Broker] = dict(self._bootstrap)
+        self.topics: dict[str, TopicView] = {}
+        self.errors: dict[str, ErrorCode] = {}
+        """Wanted topics that the cluster answered with an error."""
+        self.cluster_id: str | None = None
+        self.controller_id = NO_NODE
+        self.answers = 0
+        """Replies so far, for those who wait for the next one."""
+        self._wanted: dict[str, None] = {}
+        self._names_by_id: dict[Uuid, str] = {}
+        self._reach: dict[NodeId, _Reach] = {}
+        self._is_due = True
+        self._is_asked = False
+        self._attempts = 0
+        self._not_before = Micros(0)
+        self._expires = Micros(0)
+        self._unreachable_since: Micros | None = None
+
+    # -- topics ---------------------------------------------------------------------------------------------------------------------------
+
+    def want(self, topics: Iterable[str]) -> None:
+        """Keep knowing these topics from now on."""
+        for topic in topics:
+            if topic not in self._wanted:
+                self._wanted[topic] = None
+                self._is_due = True
+                # Somebody waits for a topic that was never asked for: no reason to hold back.
+                self._not_before = Micros(0)
+
+    def want_only(self, topics: Iterable[str]) -> None:
+        """Know these topics and no others."""
+        wanted = dict.fromkeys(topics)
+        for topic in [topic for topic in self._wanted if topic not in wanted]:
+            del self._wanted[topic]
+            view = self.topics.pop(topic, None)
+            self.errors.pop(topic, None)
+            if view is not None:
+                self._names_by_id.pop(view.topic_id, None)
+        self.want(wanted)
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        """The name of a topic by its id."""
+        return self._names_by_id.get(Uuid(topic_id))
+
+    def id_of(self, topic: str) -> Uuid:
+        """The id of a topic; ZERO_UUID if not known."""
+        view = self.topics.get(topic)
+        return Uuid(ZERO_UUID) if view is None else view.topic_id
+
+    def partition(self, topic_partition: TopicPartition) -> PartitionView | None:
+        """What is known of a partition."""
+        view = self.topics.get(topic_partition.topic)
+        if view is None or topic_partition.partition >= len(view.partitions):
+            return None
+        return view.partitions[topic_partition.partition]
+
+    def leader(self, topic_partition: TopicPartition) -> NodeId:
+        """The leader of a partition, NO_NODE if there is none or none is known."""
+        view = self.partition(topic_partition)
+        return NO_NODE if view is None or view.leader not in self.brokers else view.leader
+
+    def leader_changed(self, topic_partition: TopicPartition, leader: NodeId, epoch: LeaderEpoch) -> bool:
+        """A broker named a newer leader in its reply (KIP-951): whether that is news, and its address is known."""
+        view, known = self.topics.get(topic_partition.topic), self.partition(topic_partition)
+        if view is None or known is None or epoch <= known.leader_epoch or leader not in self.brokers:
+            return False
+        partitions = list(view.partitions)
+        partitions[topic_partition.partition] = PartitionView(topic_partition.partition, leader, epoch)
+        self.topics[view.name] = TopicView(view.name, view.topic_id, tuple(partitions))
+        return True
+
+    # -- asking ---------------------------------------------------------------------------------------------------------------------------
+
+    def refresh_soon(self) -> None:
+        """Something known proved wrong: ask again, after the back-off."""
+        self._is_due = True
+
+    def request(self, now: Micros, *, allow_auto_create: bool = True) -> MetadataRequest | None:
+        """The request to send now, if one is due; its end must be told by `replied` or `failed`."""
+        deadline = self.deadline()
+        if self._is_asked or deadline is None or now < deadline:
+            return None
+        self._is_asked, self._is_due = True, False
+        topics = [MetadataRequestTopic(name=name) for name in self._wanted]
+        return MetadataRequest(topics=topics, allow_auto_topic_creation=allow_auto_create)
+
+    def deadline(self) -> Micros | None:
+        """When the next request is due; None while one is under way."""
+        if self._is_asked:
+            return None
+        return self._not_before if self._is_due else max(self._expires, self._not_before)
+
+    def replied(self, reply: MetadataResponse, now: Micros) -> None:
+        """Take in what the cluster says."""
+        self._is_asked = False
+        self.answers += 1
+        if reply.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
+            self._start_over(now)
+            return
+        if reply.brokers:
+            self.brokers = {NodeId(b.node_id): Broker(NodeId(b.node_id), b.host, b.port, b.rack) for b in reply.brokers}
+        self.cluster_id = reply.cluster_id
+        self.controller_id = NodeId(reply.controller_id)
+        for topic in reply.topics:
+            self._topic_told(topic)
+        self._expires = Micros(now + self._settings.metadata_max_age_ms * _MS)
+        self._unreachable_since = None
+        self._back_off(now, is_progress=not self._is_incomplete())
+
+    def failed(self, now: Micros) -> None:
+        """The request found no answer."""
+        self._is_asked = False
+        self._is_due = True
+        self._back_off(now, is_progress=False)
+
+    def _topic_told(self, topic: MetadataResponseTopic) -> None:
+        name = topic.name or self._names_by_id.get(Uuid(topic.topic_id), "")
+        if name not in self._wanted:
+            return
+        code = ErrorCode(topic.error_code) if topic.error_code in ErrorCode._value2member_map_ else ErrorCode.UNKNOWN_SERVER_ERROR
+        if code is not ErrorCode.NONE:
+            self.errors[name] = code
+            # A leader election in progress tells nothing against what is known; a topic that is gone does.
+            if code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
+                self.topics.pop(name, None)
+            return
+        self.errors.pop(name, None)
+        known = self.topics.get(name)
+        topic_id = Uuid(topic.topic_id)
+        was = {view.partition: view for view in known.partitions} if known is not None and known.topic_id == topic_id else {}
+        told = {
+            p.partition_index: PartitionView(p.partition_index, NodeId(p.leader_id), LeaderEpoch(p.leader_epoch)) for p in topic.partitions
+        }
+        count = max(told, default=-1) + 1
+        views = (told.get(number, PartitionView(number, NO_NODE, NO_EPOCH)) for number in range(count))
+        self.topics[name] = TopicView(name, topic_id, tuple(_newer(was.get(view.partition), view) for view in views))
+        if topic_id != ZERO_UUID:
+            self._names_by_id[topic_id] = name
+
+    def _is_incomplete(self) -> bool:
+        """Whether a wanted topic or a leader is still missing, so that asking again may help."""
+        if any(code.is_retriable for code in self.errors.values()):
+            return True
+        return any(view.leader < 0 for name in self._wanted if name in self.topics for view in self.topics[name].partitions)
+
+    def _back_off(self, now: Micros, *, is_progress: bool) -> None:
+        self._attempts = 0 if is_progress else self._attempts + 1
+        wait = backoff_us(self._settings.retry_backoff_ms, self._settings.retry_backoff_max_ms, max(0, self._attempts - 1), self._entropy)
+        self._not_before = Micros(now + wait)
+        self._is_due = self._is_due or not is_progress
+
+    # -- reaching -------------------------------------------------------------------------------------------------------------------------
+
+    def may_connect(self, node: NodeId, now: Micros) -> bool:
+        """Whether the back-off after the last failure has passed."""
+        reach = self._reach.get(node)
+        return reach is None or now >= reach.not_before
+
+    def connect_failed(self, node: NodeId, now: Micros) -> None:
+        """Connecting failed, or a connection broke."""
+        reach = self._reach.setdefault(node, _Reach())
+        wait = backoff_us(self._settings.reconnect_backoff_ms, self._settings.reconnect_backoff_max_ms, reach.attempts, self._entropy)
+        reach.attempts += 1
+        reach.not_before = Micros(now + wait)
+        self._is_due = True
+        if self._unreachable_since is None:
+            self._unreachable_since = now
+        if self._is_lost(now):
+            self._start_over(now)
+
+    def connected(self, node: NodeId) -> None:
+        """A connection is ready."""
+        self._reach.pop(node, None)
+
+    def next_reach(self) -> Micros | None:
+        """When the first broker may be tried again."""
+        return min((reach.not_before for node, reach in self._reach.items() if node in self.brokers), default=None)
+
+    def candidates(self) -> list[NodeId]:
+        """Brokers in the order in which to try them for a request that any broker can answer: fewest failures first, else by chance."""
+        start = int.from_bytes(self._entropy(2), "big")
+        nodes = list(self.brokers)
+        turned = nodes[start % len(nodes) :] + nodes[: start % len(nodes)]
+        return sorted(turned, key=lambda node: self._reach[node].attempts if node in self._reach else 0)
+
+    def _is_lost(self, now: Micros) -> bool:
+        """Whether no known broker can be reached, or none told anything for too long."""
+        if self._settings.metadata_recovery_strategy != "rebootstrap" or all(node < 0 for node in self.brokers):
+            return False
+        if all(node in self._reach for node in self.brokers):
+            return True
+        since = self._unreachable_since
+        return since is not None and now - since > self._settings.metadata_recovery_rebootstrap_trigger_ms * _MS
+
+    def _start_over(self, now: Micros) -> None:
+        self.brokers = dict(self._bootstrap)
+        self._reach = {node: reach for node, reach in self._reach.items() if node in self.brokers}
+        self._unreachable_since = None
+        self._is_due = True
+        self._not_before = now
+
+
+def _newer(known: PartitionView | None, told: PartitionView) -> PartitionView:
+    """Of what was known and what is told, the younger: replies of different brokers overtake each other."""
+    if known is None or told.leader_epoch < 0 or told.leader_epoch >= known.leader_epoch:
+        return told
+    return known

@@ -1,0 +1,207 @@
+"""One connection to a broker, as a machine: requests become bytes, bytes become answers in the order of the requests.
+
+    CONNECTING --opened--> HANDSHAKE --ApiVersions answered--> READY
+                              |  error 35: asked again in v0        | closed, or a reply that cannot be
+                              +-----------------> CLOSED <----------+
+
+It does no I/O and reads no clock. The outside sends what `take_output` gives, puts received bytes into `buffer()` and tells of them by
+`received`. Brokers answer strictly in order, so in flight is a queue; the correlation id is a check. A request that is not answered in time
+ends the connection, since every later answer waits behind it.
+"""
+
+from collections import deque
+from enum import Enum, auto
+from typing import Final
+
+import msgspec
+
+from sparklog.client.frames import ReceiveBuffers, ReplyFramer
+from sparklog.effects import Chunk
+from sparklog.errors import BrokerError, ConnectionFailed, DecodeError, ErrorCode, RequestTimeout, SparklogError
+from sparklog.model import Micros
+from sparklog.wire.api_keys import API_BY_KEY, API_VERSIONS, Api
+from sparklog.wire.header import decode_reply, encode_request
+from sparklog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from sparklog.wire.schema import Message
+
+HANDSHAKE_REPLY_BYTES_MAX: Final = 1 << 20
+REPLY_BYTES_MAX: Final = 512 << 20
+SOFTWARE_NAME: Final = "sparklog"
+SOFTWARE_VERSION: Final = "0.1.0"
+"""Sent to brokers, which show it among their connections (KIP-511)."""
+
+_CORRELATION_MASK = (1 << 31) - 1
+
+
+class State(Enum):
+    CONNECTING = auto()
+    HANDSHAKE = auto()
+    READY = auto()
+    CLOSED = auto()
+
+
+class Answer(msgspec.Struct, gc=False):
+    """What became of a request: a reply or an error, never both."""
+
+    token: object
+    message: Message | None
+    error: SparklogError | None = None
+
+
+class _InFlight(msgspec.Struct, gc=False):
+    api: Api
+    version: int
+    correlation_id: int
+    deadline: Micros
+    token: object
+
+
+class UnsupportedByBroker(BrokerError):
+    """The broker does not speak the API, or no version that carries what the request says."""
+
+    def __init__(self, api: Api) -> None:
+        super().__init__(ErrorCode.UNSUPPORTED_VERSION, f"the broker does not speak {api.name} in a version that serves here")
+
+
+_APIS_BY_REQUEST: dict[type[Message], Api] = {}
+
+
+def api_of(request: type[Message]) -> Api:
+    """The API that a request class belongs to."""
+    api = _APIS_BY_REQUEST.get(request)
+    if api is None:
+        module = request.__module__.rpartition(".")[2]
+        api = _APIS_BY_REQUEST[request] = next(api for api in API_BY_KEY.values() if api.module == module)
+    return api
+
+
+class Connection:
+    """Invariants: requests of callers go out only in READY, at most `in_flight_max` unanswered; every token given comes back exactly once."""
+
+    __slots__ = ("_client_id", "_correlation_id", "_framer", "_in_flight", "_output", "_ranges", "in_flight_max", "state")
+
+    def __init__(self, *, client_id: str, in_flight_max: int, buffers: ReceiveBuffers) -> None:
+        self.state = State.CONNECTING
+        self.in_flight_max = in_flight_max
+        self._client_id = client_id
+        self._correlation_id = 0
+        self._framer = ReplyFramer(buffers, frame_bytes_max=HANDSHAKE_REPLY_BYTES_MAX)
+        self._in_flight: deque[_InFlight] = deque()
+        self._output: list[Chunk] = []
+        self._ranges: dict[int, tuple[int, int]] = {}
+
+    @property
+    def in_flight(self) -> int:
+        """Requests not yet answered."""
+        return len(self._in_flight)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a request may be sent now."""
+        return self.state is State.READY and len(self._in_flight) < self.in_flight_max
+
+    def version_for(self, api: Api, *, version_max: int | None = None) -> int:
+        """The newest version that both sides speak; raises UnsupportedByBroker."""
+        since, until = self._ranges.get(api.key, (0, -1))
+        version = min(until, api.until if version_max is None else min(api.until, version_max))
+        if version < max(since, api.since):
+            raise UnsupportedByBroker(api)
+        return version
+
+    def opened(self, deadline: Micros) -> None:
+        """The stream is connected: ask what the broker speaks, and expect to know by `deadline`."""
+        assert self.state is State.CONNECTING
+        self.state = State.HANDSHAKE
+        self._ask_versions(API_BY_KEY[API_VERSIONS].until, deadline)
+
+    def request(
+        self, message: Message, token: object, deadline: Micros, *, version_max: int | None = None, expects_reply: bool = True
+    ) -> None:
+        """Send a request; its answer returns with `token`. Raises UnsupportedByBroker, and ValueError if the version cannot say it."""
+        assert self.has_room
+        api = api_of(type(message))
+        version = self.version_for(api, version_max=version_max)
+        self._send(api, message, version, token, deadline, expects_reply=expects_reply)
+
+    def take_output(self) -> list[Chunk]:
+        """The bytes to send since last asked."""
+        output, self._output = self._output, []
+        return output
+
+    def buffer(self) -> memoryview:
+        """Where the next received bytes go."""
+        return self._framer.buffer()
+
+    def received(self, size: int) -> list[Answer]:
+        """Answers that `size` more bytes in `buffer()` completed. Raises DecodeError for bytes that are no reply: close, then.
+
+        Records in a reply stay valid as long as somebody holds them.
+        """
+        answers: list[Answer] = []
+        for frame in self._framer.received(size):
+            if not self._in_flight:
+                raise DecodeError("a reply that nobody asked for")
+            asked = self._in_flight[0]
+            reply_class = asked.api.reply()
+            if self.state is State.HANDSHAKE:
+                self._versions_answered(asked, frame)
+                continue
+            # Only a Fetch reply has records, views of the frame; every other message is its own copy already.
+            lasting = memoryview(bytes(frame)) if asked.api.key == 1 and self._framer.is_passing(frame) else frame
+            correlation_id, message = decode_reply(reply_class, asked.version, lasting)
+            if correlation_id != asked.correlation_id:
+                raise DecodeError(f"a reply to request {correlation_id}, where {asked.correlation_id} was next")
+            self._in_flight.popleft()
+            answers.append(Answer(asked.token, message))
+        return answers
+
+    def deadline(self) -> Micros | None:
+        """When the first request in flight is overdue."""
+        return min((asked.deadline for asked in self._in_flight), default=None)
+
+    def closed(self, error: SparklogError, now: Micros) -> list[Answer]:
+        """The stream is gone: every request in flight fails, those overdue by RequestTimeout."""
+        self.state = State.CLOSED
+        in_flight, self._in_flight = self._in_flight, deque()
+        overdue = RequestTimeout("no reply in time; the request may still have had its effect")
+        return [
+            Answer(asked.token, None, overdue if asked.deadline <= now else error) for asked in in_flight if asked.token is not _HANDSHAKE
+        ]
+
+    def _ask_versions(self, version: int, deadline: Micros) -> None:
+        hello = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION)
+        self._send(API_BY_KEY[API_VERSIONS], hello, version, _HANDSHAKE, deadline, expects_reply=True)
+
+    def _versions_answered(self, asked: _InFlight, frame: memoryview) -> None:
+        self._in_flight.popleft()
+        try:
+            # A broker that does not know our version answers in v0 whatever we asked (KIP-511).
+            refused = decode_reply(ApiVersionsResponse, 0, frame)[1].error_code == ErrorCode.UNSUPPORTED_VERSION if asked.version else False
+        except DecodeError:
+            refused = False
+        if refused:
+            self._ask_versions(0, asked.deadline)
+            return
+        correlation_id, reply = decode_reply(ApiVersionsResponse, asked.version, frame)
+        if correlation_id != asked.correlation_id:
+            raise DecodeError(f"a reply to request {correlation_id}, where {asked.correlation_id} was next")
+        if reply.error_code:
+            raise DecodeError(f"the broker refuses ApiVersions with error {reply.error_code}")
+        self._ranges = {api.api_key: (api.min_version, api.max_version) for api in reply.api_keys}
+        self._framer.frame_bytes_max = REPLY_BYTES_MAX
+        self.state = State.READY
+
+    def _send(self, api: Api, message: Message, version: int, token: object, deadline: Micros, *, expects_reply: bool) -> None:
+        correlation_id = self._correlation_id
+        self._correlation_id = (correlation_id + 1) & _CORRELATION_MASK
+        self._output += encode_request(message, version, correlation_id, self._client_id)
+        if expects_reply:
+            self._in_flight.append(_InFlight(api, version, correlation_id, deadline, token))
+
+
+_HANDSHAKE: Final = object()
+
+
+def broken(reason: str) -> ConnectionFailed:
+    """The error that requests in flight fail with when their connection breaks."""
+    return ConnectionFailed(reason)

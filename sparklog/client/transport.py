@@ -1,0 +1,454 @@
+"""The blocking shell around the client's machines: sockets, the clock and waiting; one thread at a time.
+
+`Network` keeps one connection per broker and the knowledge of the cluster. Callers say `send(node, request, token)` and collect answers from
+`poll`; `call` is both in one, for those who have nothing else to do meanwhile. Metadata is asked for on its own while somebody polls.
+Sockets never block: waiting happens only in `poll`, which another thread may end by `wake`.
+"""
+
+import os
+import selectors
+import socket
+import time
+from collections import deque
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+from sparklog.client.cluster import NO_NODE, Cluster
+from sparklog.client.connection import Answer, Connection, State, broken
+from sparklog.client.failures import ClientClosed, UnknownTopic
+from sparklog.client.frames import ReceiveBuffers
+from sparklog.client.settings import ClientSettings
+from sparklog.effects import Chunk, FileSlice
+from sparklog.errors import BrokerError, ConnectionFailed, DecodeError, ErrorCode, RequestTimeout, SparklogError
+from sparklog.model import Instant, Micros, Millis, NodeId
+from sparklog.wire.messages.metadata import MetadataResponse
+from sparklog.wire.schema import Message
+
+R = TypeVar("R", bound=Message)
+
+_MS: Final = 1000
+_GATHER_MAX: Final = 64
+"""Pieces per gathered write; the system allows 1024."""
+
+
+def now_us() -> Micros:
+    """The clock for deadlines."""
+    return Micros(time.monotonic_ns() // 1000)
+
+
+def instant() -> Instant:
+    """Both clocks."""
+    return Instant(now_us(), Millis(time.time_ns() // 1_000_000))
+
+
+class _Link:
+    """One broker's socket, its machine, and the bytes that did not leave yet."""
+
+    __slots__ = ("addresses", "connection", "deadline", "is_registered_for_write", "last_used", "node", "output", "socket")
+
+    def __init__(self, node: NodeId, connection: Connection, addresses: list[tuple[int, tuple[object, ...]]], deadline: Micros) -> None:
+        self.node = node
+        self.connection = connection
+        self.addresses = addresses  # those not tried yet
+        self.deadline = deadline  # until the handshake is done
+        self.socket: socket.socket | None = None
+        self.output: deque[memoryview] = deque()
+        self.is_registered_for_write = False
+        self.last_used = Micros(0)
+
+
+class Network:
+    """Connections to the brokers of one cluster, for one thread at a time; only `wake` may be called from another."""
+
+    def __init__(self, settings: ClientSettings, *, can_be_woken: bool = False, in_flight_max: int | None = None) -> None:
+        self.settings = settings
+        self.cluster = Cluster(settings, os.urandom)
+        self.allow_auto_create = True
+        self._in_flight_max = settings.max_in_flight_requests_per_connection if in_flight_max is None else in_flight_max
+        self._buffers = ReceiveBuffers()
+        self._selector = selectors.DefaultSelector()
+        self._links: dict[NodeId, _Link] = {}
+        self._answers: list[Answer] = []
+        self._last_error: SparklogError | None = None
+        self._is_closed = False
+        self._wake_out: socket.socket | None = None
+        self._wake_in: socket.socket | None = None
+        if can_be_woken:
+            self._wake_in, self._wake_out = socket.socketpair()
+            self._wake_in.setblocking(False)
+            self._wake_out.setblocking(False)
+            self._selector.register(self._wake_in, selectors.EVENT_READ, None)
+
+    # -- sending --------------------------------------------------------------------------------------------------------------------------
+
+    def is_ready(self, node: NodeId) -> bool:
+        """Whether `send` to that broker is possible now; if there is no connection, one is begun (unless its back-off says no)."""
+        link = self._links.get(node)
+        if link is not None:
+            return link.connection.has_room and not link.output
+        now = now_us()
+        if node in self.cluster.brokers and self.cluster.may_connect(node, now):
+            self._connect(node, now)
+        return False
+
+    def is_connected(self, node: NodeId) -> bool:
+        """Whether the connection is up, even if it has no room for one more request."""
+        link = self._links.get(node)
+        return link is not None and link.connection.state is State.READY
+
+    def send(
+        self,
+        node: NodeId,
+        message: Message,
+        token: object,
+        *,
+        timeout_us: int | None = None,
+        version_max: int | None = None,
+        expects_reply: bool = True,
+    ) -> None:
+        """Send a request to a broker that is ready; its answer comes out of `poll`. Raises UnsupportedByBroker."""
+        link = self._links[node]
+        now = now_us()
+        link.last_used = now
+        wait = self.settings.request_timeout_ms * _MS if timeout_us is None else timeout_us
+        link.connection.request(message, token, Micros(now + wait), version_max=version_max, expects_reply=expects_reply)
+        self._flush(link)
+
+    def anyone(self) -> NodeId:
+        """A broker that is ready, NO_NODE if none is (one is being connected to then)."""
+        for link in self._links.values():
+            if link.connection.has_room:
+                return link.node
+        if not any(link.connection.state in (State.CONNECTING, State.HANDSHAKE) for link in self._links.values()):
+            for node in self.cluster.candidates():
+                if node not in self._links and self.cluster.may_connect(node, now_us()):
+                    self._connect(node, now_us())
+                    break
+        return NO_NODE
+
+    def call(self, message: Message, reply: type[R], *, node: NodeId | None = None, deadline: Micros, version_max: int | None = None) -> R:
+        """Send to one broker (None: any) and wait for its reply; answers for others stay for the next `poll`.
+
+        Raises the failure of the request, or RequestTimeout naming the last trouble if no broker could be reached by `deadline`.
+        """
+        token = object()
+        others: list[Answer] = []
+        is_sent = False
+        try:
+            while True:
+                if not is_sent:
+                    target = self.anyone() if node is None else node
+                    if target != NO_NODE and self.is_ready(target):
+                        wait = min(deadline - now_us(), self.settings.request_timeout_ms * _MS)
+                        self.send(target, message, token, timeout_us=max(0, wait), version_max=version_max)
+                        is_sent = True
+                    elif now_us() >= deadline:
+                        raise self._not_in_time("broker that answers")
+                for answer in self._poll(deadline):
+                    if answer.token is not token:
+                        others.append(answer)
+                    elif answer.error is not None:
+                        raise answer.error
+                    else:
+                        assert isinstance(answer.message, reply)
+                        return answer.message
+        finally:
+            self._answers = others + self._answers
+
+    # -- waiting --------------------------------------------------------------------------------------------------------------------------
+
+    def poll(self, deadline: Micros) -> list[Answer]:
+        """Wait until something was answered, at most until `deadline` (may be past); often returns early with nothing."""
+        return self._poll(deadline)
+
+    def rest(self, wait_us: int) -> None:
+        """Go on working for that long; answers stay for the next `poll`."""
+        until = Micros(now_us() + wait_us)
+        others: list[Answer] = []
+        while now_us() < until:
+            others += self._poll(until)
+        self._answers = others + self._answers
+
+    def wait_for_topic(self, topic: str, deadline: Micros, *, is_patient: bool = True) -> None:
+        """Return when the partitions of a topic are known; raises UnknownTopic, or what stood in the way.
+
+        Patience is for topics that may be created at this moment: until `deadline` "unknown" does not count as an answer.
+        """
+        self.cluster.want([topic])
+        others: list[Answer] = []
+        try:
+            while topic not in self.cluster.topics:
+                is_late = now_us() >= deadline
+                code = self.cluster.errors.get(topic)
+                if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and (is_late or not is_patient):
+                    raise UnknownTopic(f"there is no topic {topic!r}")
+                if code is not None and (is_late or not code.is_retriable):
+                    raise BrokerError(code, f"topic {topic!r}")
+                if is_late:
+                    raise self._not_in_time(f"metadata of topic {topic!r}")
+                others += self._poll(deadline)
+        finally:
+            self._answers = others + self._answers
+
+    def wake(self) -> None:
+        """End a `poll` that waits in another thread."""
+        assert self._wake_out is not None
+        try:
+            self._wake_out.send(b"\0")
+        except BlockingIOError:
+            return  # full of wake-ups already
+
+    def close(self) -> None:
+        """Close every connection; answers not collected are lost."""
+        self._is_closed = True
+        for link in list(self._links.values()):
+            self._drop(link)
+        self._selector.close()
+        for end in (self._wake_in, self._wake_out):
+            if end is not None:
+                end.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    # -- inside ---------------------------------------------------------------------------------------------------------------------------
+
+    def _poll(self, deadline: Micros) -> list[Answer]:
+        if self._is_closed:
+            raise ClientClosed("the client is closed")
+        now = now_us()
+        self._ask_metadata(now)
+        if self._answers:
+            deadline = now
+        until = self._next_event(deadline)
+        for key, events in self._selector.select(max(0, until - now) / 1e6):
+            if key.data is None:
+                self._drain_wakes()
+                continue
+            link: _Link = key.data
+            if events & selectors.EVENT_WRITE:
+                self._writable(link)
+            if events & selectors.EVENT_READ and link.socket is not None:
+                self._readable(link)
+        self._expire(now_us())
+        answers, self._answers = self._answers, []
+        return answers
+
+    def _not_in_time(self, what: str) -> SparklogError:
+        if self._last_error is not None:
+            return ConnectionFailed(f"no {what} in time; last trouble: {self._last_error}")
+        return RequestTimeout(f"no {what} in time")
+
+    def _ask_metadata(self, now: Micros) -> None:
+        deadline = self.cluster.deadline()
+        if deadline is None or now < deadline:
+            return
+        node = self.anyone()
+        if node == NO_NODE:
+            return
+        request = self.cluster.request(now, allow_auto_create=self.allow_auto_create)
+        if request is None:
+            return
+        try:
+            self.send(node, request, _METADATA)
+        except BrokerError as error:
+            self._last_error = error
+            self.cluster.failed(now)
+
+    def _next_event(self, deadline: Micros) -> Micros:
+        times: list[Micros] = [deadline]
+        metadata = self.cluster.deadline()
+        connecting = False
+        for link in self._links.values():
+            if link.connection.state in (State.CONNECTING, State.HANDSHAKE):
+                times.append(link.deadline)
+                connecting = True
+            in_flight = link.connection.deadline()
+            if in_flight is not None:
+                times.append(in_flight)
+        if metadata is not None and not connecting:
+            reach = self.cluster.next_reach()
+            times.append(metadata if self._links or reach is None else max(metadata, reach))
+        reach = self.cluster.next_reach()
+        if reach is not None and reach > now_us():
+            times.append(reach)
+        return min(times)
+
+    def _connect(self, node: NodeId, now: Micros) -> None:
+        broker = self.cluster.brokers[node]
+        connection = Connection(client_id=self.settings.client_id, in_flight_max=self._in_flight_max, buffers=self._buffers)
+        link = _Link(node, connection, [], Micros(now + self.settings.socket_connection_setup_timeout_ms * _MS))
+        link.last_used = now
+        self._links[node] = link
+        try:
+            found = socket.getaddrinfo(broker.host, broker.port, type=socket.SOCK_STREAM)
+        except OSError as error:
+            self._fail(link, broken(f"cannot find {broker.host}: {error}"))
+            return
+        link.addresses = [(family, address) for family, _, _, _, address in found]
+        self._try_next_address(link, broken(f"{broker.host} has no address"))
+
+    def _try_next_address(self, link: _Link, error: SparklogError) -> None:
+        self._detach(link)
+        while link.addresses:
+            family, address = link.addresses.pop(0)
+            try:
+                sock = socket.socket(family, socket.SOCK_STREAM)
+                sock.setblocking(False)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                for option, size in (
+                    (socket.SO_SNDBUF, self.settings.send_buffer_bytes),
+                    (socket.SO_RCVBUF, self.settings.receive_buffer_bytes),
+                ):
+                    if size >= 0:
+                        sock.setsockopt(socket.SOL_SOCKET, option, size)
+                link.socket = sock
+                sock.connect_ex(address)
+            except OSError as problem:
+                error = broken(f"{address[0]}:{address[1]}: {problem.strerror or problem}")
+                self._detach(link)
+                continue
+            # Writable is what a connection becomes when it is made, and when it fails.
+            self._selector.register(sock, selectors.EVENT_WRITE, link)
+            link.is_registered_for_write = True
+            return
+        self._fail(link, error)
+
+    def _writable(self, link: _Link) -> None:
+        if link.connection.state is not State.CONNECTING:
+            self._flush(link)
+            return
+        assert link.socket is not None
+        code = link.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            broker = self.cluster.brokers.get(link.node)
+            where = f"{broker.host}:{broker.port}" if broker else "broker"
+            self._try_next_address(link, broken(f"{where}: {os.strerror(code)}"))
+            return
+        link.connection.opened(link.deadline)
+        self._flush(link)
+
+    def _flush(self, link: _Link) -> None:
+        """Send as much as the socket takes, and watch for more room only if something is left."""
+        for chunk in link.connection.take_output():
+            link.output.append(_bytes_of(chunk))
+        sock = link.socket
+        assert sock is not None
+        try:
+            while link.output:
+                _advance(link.output, _send(sock, link.output))
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            self._fail(link, broken(f"the connection broke: {error.strerror or error}"))
+            return
+        wants_write = bool(link.output)
+        if wants_write != link.is_registered_for_write:
+            link.is_registered_for_write = wants_write
+            self._selector.modify(sock, selectors.EVENT_READ | (selectors.EVENT_WRITE if wants_write else 0), link)
+
+    def _readable(self, link: _Link) -> None:
+        sock, connection = link.socket, link.connection
+        assert sock is not None
+        try:
+            while True:
+                buffer = connection.buffer()
+                size = sock.recv_into(buffer)
+                if size == 0:
+                    self._fail(link, broken("the broker closed the connection"))
+                    return
+                was_ready = connection.state is State.READY
+                for answer in connection.received(size):
+                    self._answered(answer)
+                if not was_ready:
+                    self._flush(link)  # the handshake may go on
+                    if connection.state is State.READY:
+                        self.cluster.connected(link.node)
+                if size < len(buffer):
+                    return
+        except BlockingIOError:
+            return
+        except DecodeError as error:
+            where = " (is this a plain-text Kafka listener?)" if connection.state is State.HANDSHAKE else ""
+            self._fail(link, broken(f"the broker sent what cannot be: {error}{where}"))
+        except OSError as error:
+            self._fail(link, broken(f"the connection broke: {error.strerror or error}"))
+
+    def _answered(self, answer: Answer) -> None:
+        if answer.token is not _METADATA:
+            self._answers.append(answer)
+        elif isinstance(answer.message, MetadataResponse):
+            self.cluster.replied(answer.message, now_us())
+        else:
+            self.cluster.failed(now_us())
+
+    def _expire(self, now: Micros) -> None:
+        for link in list(self._links.values()):
+            connection = link.connection
+            if connection.state in (State.CONNECTING, State.HANDSHAKE):
+                if now >= link.deadline:
+                    broker = self.cluster.brokers.get(link.node)
+                    self._fail(link, broken(f"no connection to {broker.host if broker else 'the broker'} in time"))
+                continue
+            overdue = connection.deadline()
+            if overdue is not None and now >= overdue:
+                self._fail(link, broken("another request on the connection was not answered in time"))
+            elif connection.in_flight == 0 and now - link.last_used > self.settings.connections_max_idle_ms * _MS:
+                self._drop(link)
+
+    def _fail(self, link: _Link, error: SparklogError) -> None:
+        """The connection is of no use any more: its requests fail, and the broker is tried again after a back-off."""
+        now = now_us()
+        self._last_error = error
+        self._detach(link)
+        self._links.pop(link.node, None)
+        self.cluster.connect_failed(link.node, now)
+        for answer in link.connection.closed(error, now):
+            self._answered(answer)
+
+    def _drop(self, link: _Link) -> None:
+        self._detach(link)
+        self._links.pop(link.node, None)
+
+    def _detach(self, link: _Link) -> None:
+        if link.socket is not None:
+            if link.is_registered_for_write or link.connection.state is not State.CONNECTING:
+                self._selector.unregister(link.socket)
+            link.socket.close()
+            link.socket, link.is_registered_for_write = None, False
+
+    def _drain_wakes(self) -> None:
+        assert self._wake_in is not None
+        try:
+            while self._wake_in.recv(4096):
+                pass
+        except BlockingIOError:
+            return
+
+
+_METADATA: Final = object()
+
+
+def _bytes_of(chunk: Chunk) -> memoryview:
+    assert not isinstance(chunk, FileSlice), "a client sends no files"
+    return memoryview(chunk)
+
+
+def _send(sock: socket.socket, output: deque[memoryview]) -> int:
+    if len(output) == 1 or not hasattr(sock, "sendmsg"):
+        return sock.send(output[0])
+    return sock.sendmsg([output[index] for index in range(min(len(output), _GATHER_MAX))])
+
+
+def _advance(output: deque[memoryview], sent: int) -> None:
+    """Take away what was sent."""
+    while sent:
+        first = output[0]
+        if sent < len(first):
+            output[0] = first[sent:]
+            return
+        sent -= len(first)
+        output.popleft()
