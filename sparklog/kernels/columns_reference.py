@@ -1,8 +1,67 @@
-"""The plain-Python twin of the `columns` kernel: batches to Arrow-layout columns and back."""
+"""The plain-Python twin of the `columns` kernel: batches to Arrow-layout columns and back.
 
-from struct import Struct
+A column of bytes is (validity bitmap or None, int32 offsets, bytes), a bit or a slot per row, in the byte order of the machine. What is
+wrong with bytes from a peer is told by `ValueError(status, position, reason)` as in `scan`; the position is that of the batch.
+"""
 
-Buffer = bytes | bytearray | memoryview
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
+from struct import Struct, unpack_from
+from typing import Literal, NamedTuple
+
+from sparklog.kernels.scan_reference import (
+    CORRUPT,
+    CRC_POSITION,
+    CRC_START,
+    HEADER_SIZE,
+    INVALID,
+    LENGTH_OVERHEAD,
+    RECORD_SIZE_MIN,
+    UNSUPPORTED_MAGIC,
+    Buffer,
+    append_encoded,
+    crc,
+    record_at,
+    record_headers,
+    seal_batch,
+    wrapped,
+)
+
+KEY = 1
+VALUE = 2
+OFFSET = 4
+TIMESTAMP = 8
+TIMESTAMP_TYPE = 16
+HEADERS = 32
+
+BytesParts = tuple[Buffer | None, Buffer, Buffer]
+HeadersParts = tuple[Buffer | None, Buffer, BytesParts, BytesParts]
+ReadColumns = tuple[
+    int,
+    BytesParts | None,
+    BytesParts | None,
+    Buffer | None,
+    Buffer | None,
+    Buffer | None,
+    HeadersParts | None,
+    int,
+    tuple[int, int],
+    list[tuple[int, int]],
+]
+BytesSlice = tuple[Buffer | None, Buffer, Buffer, int]
+HeadersSlice = tuple[Buffer | None, Buffer, BytesSlice, BytesSlice, int]
+FixedSlice = tuple[Buffer | None, Buffer, int]
+BuiltBatch = tuple[int, bytearray, int, int, int]
+
+_HEADER = Struct(">qiibIhiqqqhii")
+_INT32_MAX = 2**31 - 1
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+_MICROS_LIMIT = _INT64_MAX // 1000
+_RECORD_BYTES_MAX = 0x7FFFFF00
+_ABORT = 0
+
+# -- murmur2 ------------------------------------------------------------------------------------------------------------------------------
 
 _WORD = Struct("<I")
 _SEED = 0x9747B28C
@@ -20,10 +79,494 @@ def murmur2(key: Buffer) -> int:
         k = k * _M & _MASK
         k ^= k >> 24
         h = (h * _M & _MASK) ^ (k * _M & _MASK)
-    tail = view[whole:]
-    if tail:
-        h = (h ^ int.from_bytes(tail, "little")) * _M & _MASK
+    if whole < size:
+        h = (h ^ int.from_bytes(view[whole:], "little")) * _M & _MASK
     h ^= h >> 13
     h = h * _M & _MASK
     h ^= h >> 15
     return h - (1 << 32) if h >> 31 else h
+
+
+# -- batches to columns -------------------------------------------------------------------------------------------------------------------
+
+
+class _Segment(NamedTuple):
+    """The uncompressed records of one batch, and what the header says of them."""
+
+    records: Buffer
+    position: int
+    record_count: int
+    base_offset: int
+    last_offset_delta: int
+    base_timestamp: int
+    append_timestamp: int | None
+    unverified: memoryview | None
+
+
+class _Rows(NamedTuple):
+    """What becomes the columns, as plain lists; those that nobody wants stay empty."""
+
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    offsets: list[int]
+    timestamps: list[int]
+    timestamp_types: list[int]
+    headers: list[tuple[tuple[str, bytes | None], ...]]
+
+
+def read_columns(
+    buffers: list[Buffer],
+    position: tuple[int, int],
+    start: int,
+    limit: int,
+    wanted: int,
+    verify_crc: bool,
+    bytes_max: int,
+    decompress: Callable[[int, memoryview], Buffer],
+    aborted: list[tuple[int, int]],
+) -> ReadColumns:
+    """The records with offsets in `[start, limit)` from `position` (buffer, byte) on, as the columns named by the flags in `wanted`.
+
+    Gives (count, key, value, offsets, timestamps in microseconds, timestamp types, headers, next offset, position to go on from, aborted
+    transactions to go on with); columns not wanted are None. Left out: control batches, and batches of `aborted` transactions, which are
+    (producer id, first offset) in the order of first offsets. Stops before a batch that would take the sum of records above `bytes_max`,
+    though never before the first one, and leaves out a batch that is cut by the end of its buffer. `decompress(codec, records)` may raise.
+    """
+    rows = _Rows([], [], [], [], [], [])
+    source, at = position
+    if source < 0 or at < 0:
+        raise ValueError(INVALID, at, "a position before the buffers")
+    views = [memoryview(buffer) for buffer in buffers]
+    next_offset, total, batches = start, 0, 0
+    waiting, active = list(aborted), set[int]()
+    is_limit_reached = False
+    segments: list[_Segment] = []
+    while source < len(views):
+        view = views[source]
+        header = _whole_batch(view, at)
+        if header is None:
+            source, at = source + 1, 0
+            continue
+        base_offset, length, _, _, expected_crc, attributes, last_offset_delta, base_timestamp, max_timestamp, producer_id, _, _, count = (
+            header
+        )
+        if base_offset >= limit:
+            is_limit_reached = True
+            break
+        end = at + length + LENGTH_OVERHEAD
+        last_offset = base_offset + last_offset_delta
+        is_skipped = bool(attributes & 0x20) or last_offset < start or count == 0
+        if aborted:
+            while waiting and waiting[0][1] <= last_offset:
+                active.add(waiting.pop(0)[0])
+            if attributes & 0x20:
+                if _control_type(view, at, end, count) == _ABORT:
+                    active.discard(producer_id)
+            elif attributes & 0x10 and producer_id in active:
+                is_skipped = True
+        if not is_skipped:
+            if length + LENGTH_OVERHEAD > _INT32_MAX:
+                raise ValueError(INVALID, at, "a batch of more than 2 GiB")
+            if attributes & 0x07 and batches and total + end - at > bytes_max:
+                break
+            if attributes & 0x07 and verify_crc and crc(view[at + CRC_START : end]) != expected_crc:
+                raise ValueError(CORRUPT, at, "CRC-32C does not match")
+            body: Buffer = view[at + HEADER_SIZE : end]
+            if attributes & 0x07:
+                body = decompress(attributes & 0x07, view[at + HEADER_SIZE : end])
+            if batches and total + len(body) > bytes_max:
+                break
+            if total + len(body) > _INT32_MAX:
+                raise ValueError(INVALID, at, "a batch of more than 2 GiB")
+            if count < 0 or count > len(body) // RECORD_SIZE_MIN:
+                raise ValueError(INVALID, at, f"{count} records cannot stand in {len(body)} bytes")
+            total += len(body)
+            batches += 1
+            append_timestamp = max_timestamp if attributes & 0x08 else None
+            unverified = view[at:end] if verify_crc and not attributes & 0x07 else None
+            segments.append(_Segment(body, at, count, base_offset, last_offset_delta, base_timestamp, append_timestamp, unverified))
+        next_offset = max(next_offset, last_offset + 1)
+        at = end
+    for segment in segments:
+        _add_rows(rows, segment, start, limit, wanted)
+    if next_offset > limit or is_limit_reached:
+        next_offset = max(start, limit)
+    left = sorted((producer_id, -1) for producer_id in active) + waiting
+    return (*_columns(rows, wanted), next_offset, (source, at), left)
+
+
+def _whole_batch(view: memoryview, at: int) -> tuple[int, ...] | None:
+    """The header of the batch at this place; None if the buffer ends before the batch does."""
+    if len(view) - at < HEADER_SIZE:
+        return None
+    header = _HEADER.unpack_from(view, at)
+    if header[3] != 2:
+        raise ValueError(UNSUPPORTED_MAGIC, at, f"magic {header[3]} is not 2")
+    size = header[1] + LENGTH_OVERHEAD
+    if size < HEADER_SIZE:
+        raise ValueError(CORRUPT, at, f"a batch of {size} bytes is shorter than a header")
+    if size > len(view) - at:
+        return None
+    if header[0] < 0 or header[6] < 0 or header[0] + header[6] >= _INT64_MAX:
+        raise ValueError(CORRUPT, at, "offsets that cannot be")
+    return header
+
+
+def _control_type(view: memoryview, at: int, end: int, count: int) -> int:
+    """The type of a control batch: the second half of the key of its record; -1 if it has none."""
+    if count < 1:
+        return -1
+    try:
+        record = record_at(view[:end], at + HEADER_SIZE, end)
+    except ValueError:
+        return -1
+    return -1 if record.key_length < 4 else int(unpack_from(">h", view, record.key_at + 2)[0])
+
+
+def _add_rows(rows: _Rows, segment: _Segment, start: int, limit: int, wanted: int) -> None:
+    """Every record of one batch that is in `[start, limit)`."""
+    if segment.unverified is not None and crc(segment.unverified[CRC_START:]) != unpack_from(">I", segment.unverified, CRC_POSITION)[0]:
+        raise ValueError(CORRUPT, segment.position, "CRC-32C does not match")
+    content = bytes(segment.records)
+    keys = rows.keys if wanted & KEY else None
+    values = rows.values if wanted & VALUE else None
+    offsets: list[int] = []
+    timestamps: list[int] = []
+    position, size, base_offset, last_offset_delta = 0, len(content), segment.base_offset, segment.last_offset_delta
+    for _ in range(segment.record_count):
+        place = _plain_record(content, position)
+        if place is None:
+            place, headers = _any_record(content, position, segment.position, is_wanted=wanted & HEADERS != 0)
+        else:
+            headers = ()
+        timestamp_delta, offset_delta, key_at, key_length, value_at, value_length, position = place
+        if offset_delta < 0 or offset_delta > last_offset_delta:
+            raise ValueError(INVALID, segment.position, "a record outside the offsets of its batch")
+        offset = base_offset + offset_delta
+        if offset < start or offset >= limit:
+            continue
+        offsets.append(offset)
+        timestamps.append(timestamp_delta)
+        if keys is not None:
+            keys.append(None if key_length < 0 else content[key_at : key_at + key_length])
+        if values is not None:
+            values.append(None if value_length < 0 else content[value_at : value_at + value_length])
+        if wanted & HEADERS:
+            rows.headers.append(headers)
+    if position != size:
+        raise ValueError(INVALID, segment.position, "bytes after the last header of a record")
+    rows.offsets.extend(offsets)
+    if wanted & TIMESTAMP and segment.append_timestamp is not None:
+        rows.timestamps.extend([_micros(segment.append_timestamp)] * len(offsets))
+    elif wanted & TIMESTAMP:
+        rows.timestamps.extend([_micros(wrapped(segment.base_timestamp + delta)) for delta in timestamps])
+    if wanted & TIMESTAMP_TYPE:
+        rows.timestamp_types.extend([0 if segment.append_timestamp is None else 1] * len(offsets))
+
+
+Place = tuple[int, int, int, int, int, int, int]
+"""Timestamp delta, offset delta, start and length of the key, start and length of the value, end of the record."""
+
+
+def _plain_record(content: bytes, at: int) -> Place | None:
+    """The record at this place if it is of the usual kind: no headers, short lengths. None: look closer. It has no rules of its own."""
+    try:
+        length = content[at]
+        at += 1
+        if length > 127:
+            length += (content[at] << 7) - 128
+            at += 1
+        end = at + (length >> 1)
+        delta = content[at + 1]
+        at += 2
+        if delta > 127:
+            delta += (content[at] << 7) - 128
+            at += 1
+        offset = content[at]
+        at += 1
+        if offset > 127:
+            offset += (content[at] << 7) - 128
+            at += 1
+        key = content[at]
+        at += 1
+        if key > 127:
+            key += (content[at] << 7) - 128
+            at += 1
+        key_at = at
+        if key != 1:
+            at += key >> 1
+        value = content[at]
+        at += 1
+        if value > 127:
+            value += (content[at] << 7) - 128
+            at += 1
+        value_at = at
+        if value != 1:
+            at += value >> 1
+        # A third byte of a varint shows as 2^14 or more; headers, misfits and what ends early are for the other walk, too.
+        if content[at] or at + 1 != end or (length | delta | offset | key | value) > 16383 or (length | offset) & 1:
+            return None
+    except IndexError:
+        return None
+    key_length = -1 if key == 1 else key >> 1
+    value_length = -1 if value == 1 else value >> 1
+    if (key & 1 and key != 1) or (value & 1 and value != 1):
+        return None
+    return (delta >> 1) ^ -(delta & 1), offset >> 1, key_at, key_length, value_at, value_length, end
+
+
+def _any_record(content: bytes, at: int, batch_at: int, *, is_wanted: bool) -> tuple[Place, tuple[tuple[str, bytes | None], ...]]:
+    view = memoryview(content)
+    try:
+        record = record_at(view, at, len(content))
+        headers = record_headers(view, record, is_wanted=is_wanted)
+    except ValueError as refused:
+        status, _, reason = refused.args
+        raise ValueError(status, batch_at, reason) from None
+    place = (
+        record.timestamp_delta,
+        record.offset_delta,
+        record.key_at,
+        record.key_length,
+        record.value_at,
+        record.value_length,
+        record.end,
+    )
+    return place, headers
+
+
+def _micros(timestamp_ms: int) -> int:
+    """What would leave 64 bits is cut to the least or greatest that they hold."""
+    if -_MICROS_LIMIT <= timestamp_ms <= _MICROS_LIMIT:
+        return timestamp_ms * 1000
+    return _INT64_MAX if timestamp_ms > 0 else _INT64_MIN
+
+
+def _columns(
+    rows: _Rows, wanted: int
+) -> tuple[int, BytesParts | None, BytesParts | None, Buffer | None, Buffer | None, Buffer | None, HeadersParts | None]:
+    headers: HeadersParts | None = None
+    if wanted & HEADERS:
+        flat = [header for row in rows.headers for header in row]
+        values = _bytes_parts([value for _, value in flat])
+        validity = _bitmap([row or None for row in rows.headers])
+        headers = (
+            validity,
+            _offsets(map(len, rows.headers)),
+            _bytes_parts([name.encode() for name, _ in flat]),
+            (values[0] if values[0] is not None else _bits(len(flat)), values[1], values[2]),
+        )
+    return (
+        len(rows.offsets),
+        _bytes_parts(rows.keys) if wanted & KEY else None,
+        _bytes_parts(rows.values) if wanted & VALUE else None,
+        array("q", rows.offsets).tobytes() if wanted & OFFSET else None,
+        array("q", rows.timestamps).tobytes() if wanted & TIMESTAMP else None,
+        array("i", rows.timestamp_types).tobytes() if wanted & TIMESTAMP_TYPE else None,
+        headers,
+    )
+
+
+def _bytes_parts(column: Sequence[bytes | None]) -> BytesParts:
+    validity = _bitmap(column)
+    present: Sequence[bytes] = [content or b"" for content in column]
+    return validity, _offsets(map(len, present)), b"".join(present)
+
+
+def _offsets(lengths: Iterable[int]) -> bytes:
+    return array("i", accumulate(lengths, initial=0)).tobytes()
+
+
+def _bitmap(column: Sequence[object]) -> bytes | None:
+    """A bit for each row that is there; None if all are."""
+    if None not in column:
+        return None
+    bits = bytearray(_bits(len(column)))
+    for row, content in enumerate(column):
+        if content is None:
+            bits[row >> 3] &= ~(1 << (row & 7))
+    return bytes(bits)
+
+
+def _bits(count: int) -> bytes:
+    return ((1 << count) - 1).to_bytes((count + 7) // 8, "little")
+
+
+# -- columns to batches -------------------------------------------------------------------------------------------------------------------
+
+
+class _Open:
+    """The batch of one partition that is being filled."""
+
+    __slots__ = ("base_timestamp", "content", "count", "first_row", "max_timestamp")
+
+    def __init__(self, row: int, timestamp: int) -> None:
+        self.content = bytearray(HEADER_SIZE)
+        self.count = 0
+        self.first_row = row
+        self.base_timestamp = self.max_timestamp = timestamp
+
+
+def write_batches(
+    count: int,
+    key: BytesSlice | None,
+    value: BytesSlice | None,
+    headers: HeadersSlice | None,
+    partitions: FixedSlice | None,
+    timestamps: FixedSlice | None,
+    timestamp_ms: int,
+    partition_count: int,
+    sticky: int,
+    bytes_max: int,
+    seal: bool,
+) -> tuple[list[BuiltBatch], int]:
+    """The rows as uncompressed record batches of at most `bytes_max` bytes (one record may be more), in order within a partition.
+
+    A row goes to the partition given (int32), else to that of its key, else to the sticky partition, which moves on when its batch is
+    full and at the end. Its timestamp is the one given (microseconds), else `timestamp_ms`. The last item of each column is the slot of
+    row 0. Gives ((partition, batch, record count, first row, max timestamp) …, the next sticky partition). Batches have no producer, base
+    offset 0 and, only if `seal`, their CRC. ValueError(INVALID, row, reason) for a row that cannot be written.
+    """
+    if count < 0 or partition_count <= 0 or not 0 <= sticky < partition_count:
+        raise ValueError(INVALID, -1, f"{count} rows to {partition_count} partitions, of which {sticky} is the sticky one")
+    keys = None if key is None else _BytesReader(key, count)
+    values = None if value is None else _BytesReader(value, count)
+    header_lists = None if headers is None else _HeadersReader(headers, count)
+    given = None if partitions is None else _FixedReader(partitions, "i", count)
+    times = None if timestamps is None else _FixedReader(timestamps, "q", count)
+    bytes_max = min(max(bytes_max, HEADER_SIZE), _RECORD_BYTES_MAX)
+    filling: list[_Open | None] = [None] * partition_count
+    built: list[BuiltBatch] = []
+    for row in range(count):
+        row_key = None if keys is None else keys.at(row, row)
+        row_value = None if values is None else values.at(row, row)
+        pairs = [] if header_lists is None else header_lists.at(row)
+        micros = None if times is None else times.at(row)
+        timestamp = timestamp_ms if micros is None else micros // 1000
+        chosen = None if given is None else given.at(row)
+        is_sticky = False
+        if chosen is not None:
+            if not 0 <= chosen < partition_count:
+                raise ValueError(INVALID, row, f"a partition outside [0, {partition_count})")
+            partition = chosen
+        elif row_key is not None:
+            partition = (murmur2(row_key) & 0x7FFFFFFF) % partition_count
+        else:
+            partition, is_sticky = sticky, True
+        batch = filling[partition]
+        if batch is not None and len(batch.content) + _encoded_size(batch, timestamp, row_key, row_value, pairs) > bytes_max:
+            built.append(_whole(partition, batch, seal))
+            batch = filling[partition] = None
+            if partition == sticky:
+                sticky = (partition + 1) % partition_count
+            if is_sticky:
+                partition = sticky
+                batch = filling[partition]
+        if batch is None:
+            batch = filling[partition] = _Open(row, timestamp)
+        append_encoded(batch.content, wrapped(timestamp - batch.base_timestamp), batch.count, row_key, row_value, pairs)
+        batch.count += 1
+        batch.max_timestamp = max(batch.max_timestamp, timestamp)
+    built += [_whole(partition, batch, seal) for partition, batch in enumerate(filling) if batch is not None]
+    return built, sticky if count == 0 else (sticky + 1) % partition_count
+
+
+def _encoded_size(batch: _Open, timestamp: int, key: bytes | None, value: bytes | None, pairs: Sequence[tuple[bytes, bytes | None]]) -> int:
+    sized = bytearray()
+    append_encoded(sized, wrapped(timestamp - batch.base_timestamp), batch.count, key, value, pairs)
+    return len(sized)
+
+
+def _whole(partition: int, batch: _Open, seal: bool) -> BuiltBatch:
+    content = batch.content
+    base, greatest = batch.base_timestamp, batch.max_timestamp
+    length = len(content) - LENGTH_OVERHEAD
+    _HEADER.pack_into(content, 0, 0, length, -1, 2, 0, 0, batch.count - 1, base, greatest, -1, -1, -1, batch.count)
+    if seal:
+        seal_batch(content)
+    return partition, content, batch.count, batch.first_row, greatest
+
+
+class _BytesReader:
+    """A column of bytes in Arrow's layout, by row; every place is held against its buffer."""
+
+    def __init__(self, parts: BytesSlice, count: int) -> None:
+        self._validity, offsets, data, self._start = parts
+        _check_size(self._validity, self._start, count, 1)
+        _check_size(offsets, self._start, count + 1, 32)
+        self._offsets = memoryview(offsets).cast("B")[: 4 * (self._start + count + 1)].cast("i")
+        self._data = memoryview(data)
+
+    def at(self, index: int, row: int) -> bytes | None:
+        slot = self._start + index
+        if not _is_valid(self._validity, slot):
+            return None
+        first, last = self._offsets[slot], self._offsets[slot + 1]
+        if first < 0 or last < first or last > len(self._data):
+            raise ValueError(INVALID, row, "a row outside its column's bytes")
+        return bytes(self._data[first:last])
+
+
+class _HeadersReader:
+    """A column of lists of headers; how many headers there are is told by the size of their offsets."""
+
+    def __init__(self, parts: HeadersSlice, count: int) -> None:
+        self._validity, lists, names, values, self._start = parts
+        _check_size(self._validity, self._start, count, 1)
+        _check_size(lists, self._start, count + 1, 32)
+        self._lists = memoryview(lists).cast("B")[: 4 * (self._start + count + 1)].cast("i")
+        self._limit = min(_slots(names), _slots(values))
+        self._names = _BytesReader(names, _slots(names))
+        self._values = _BytesReader(values, _slots(values))
+
+    def at(self, row: int) -> list[tuple[bytes, bytes | None]]:
+        slot = self._start + row
+        if not _is_valid(self._validity, slot):
+            return []
+        first, last = self._lists[slot], self._lists[slot + 1]
+        if first < 0 or last < first or last > self._limit:
+            raise ValueError(INVALID, row, "a row outside its column's bytes")
+        pairs: list[tuple[bytes, bytes | None]] = []
+        for index in range(first, last):
+            name = self._names.at(index, row)
+            if name is None:
+                raise ValueError(INVALID, row, "a header without a key")
+            pairs.append((name, self._values.at(index, row)))
+        return pairs
+
+
+class _FixedReader:
+    """A column of integers, by row; None where the row has none."""
+
+    def __init__(self, parts: FixedSlice, kind: Literal["i", "q"], count: int) -> None:
+        self._validity, values, self._start = parts
+        width = array(kind).itemsize
+        _check_size(self._validity, self._start, count, 1)
+        _check_size(values, self._start, count, 8 * width)
+        self._values = memoryview(values).cast("B")[: width * (self._start + count)].cast(kind)
+
+    def at(self, row: int) -> int | None:
+        slot = self._start + row
+        return int(self._values[slot]) if _is_valid(self._validity, slot) else None
+
+
+def _check_size(buffer: Buffer | None, start: int, count: int, bits: int) -> None:
+    if start < 0 or count < 0:
+        raise ValueError(INVALID, -1, "a column that starts before its buffers")
+    size_min = ((start + count) * bits + 7) // 8
+    if buffer is not None and memoryview(buffer).nbytes < size_min:
+        raise ValueError(
+            INVALID, memoryview(buffer).nbytes, f"a column buffer of {memoryview(buffer).nbytes} bytes where {size_min} are needed"
+        )
+
+
+def _slots(parts: BytesSlice) -> int:
+    """The rows of a column whose length nobody gave: its offsets tell, and its validity may tell less."""
+    slots = memoryview(parts[1]).nbytes // 4 - 1 - parts[3]
+    if parts[0] is not None:
+        slots = min(slots, 8 * memoryview(parts[0]).nbytes - parts[3])
+    return max(slots, 0)
+
+
+def _is_valid(validity: Buffer | None, slot: int) -> bool:
+    return validity is None or memoryview(validity).cast("B")[slot >> 3] >> (slot & 7) & 1 == 1

@@ -96,14 +96,14 @@ def check_records(buffer: Buffer, count: int, base_timestamp: int, require_keys:
         raise ValueError(INVALID, position, f"{count} records cannot stand in {size - position} bytes")
     least = greatest = NO_TIMESTAMP
     for index in range(count):
-        record = _record(view, position, size)
+        record = record_at(view, position, size)
         if record.offset_delta != index:
             raise ValueError(INVALID, position, f"offset deltas must be 0, 1, 2 …; not so at record {index}")
         if require_keys and record.key_length < 0:
             raise ValueError(MISSING_KEY, index, "a record without a key")
-        _headers(view, record, is_wanted=False)
+        record_headers(view, record, is_wanted=False)
         position = record.end
-        timestamp = _wrapped(base_timestamp + record.timestamp_delta)
+        timestamp = wrapped(base_timestamp + record.timestamp_delta)
         if timestamp != NO_TIMESTAMP:
             least = timestamp if least == NO_TIMESTAMP else min(least, timestamp)
             greatest = timestamp if greatest == NO_TIMESTAMP else max(greatest, timestamp)
@@ -129,7 +129,7 @@ def stamp_timestamps(buffer: bytearray | memoryview, timestamp_type: int, max_ti
         return
     pack_into(">h", buffer, 21, stamped)
     pack_into(">q", buffer, 35, max_timestamp)
-    _seal(buffer)
+    seal_batch(buffer)
 
 
 def stamp_producer(
@@ -140,7 +140,7 @@ def stamp_producer(
     (attributes,) = unpack_from(">h", buffer, 21)
     pack_into(">h", buffer, 21, attributes | _TRANSACTIONAL_BIT if is_transactional else attributes & ~_TRANSACTIONAL_BIT)
     pack_into(">qhi", buffer, 43, producer_id, producer_epoch, base_sequence)
-    _seal(buffer)
+    seal_batch(buffer)
 
 
 def headers(buffer: Buffer, verify_crc: bool, position: int = 0) -> list[tuple[int, HeaderFields]]:
@@ -186,11 +186,11 @@ def records(
         raise ValueError(INVALID, position, f"{count} records cannot stand in {size - position} bytes")
     made: list[Made] = []
     for _ in range(count):
-        record = _record(view, position, size)
-        offset = _wrapped(base_offset + record.offset_delta)
-        pairs = _headers(view, record, is_wanted=offset >= start)
+        record = record_at(view, position, size)
+        offset = wrapped(base_offset + record.offset_delta)
+        pairs = record_headers(view, record, is_wanted=offset >= start)
         if offset >= start:
-            timestamp = _wrapped(base_timestamp + record.timestamp_delta) if append_timestamp is None else append_timestamp
+            timestamp = wrapped(base_timestamp + record.timestamp_delta) if append_timestamp is None else append_timestamp
             key = None if record.key_length < 0 else bytes(view[record.key_at : record.key_at + record.key_length])
             value = None if record.value_length < 0 else bytes(view[record.value_at : record.value_at + record.value_length])
             made.append(make(offset, timestamp, key, value, pairs))
@@ -209,6 +209,18 @@ def append_record(
     """Write one record at the end of `target`."""
     if len(target) + (0 if key is None else len(key)) + (0 if value is None else len(value)) > _BATCH_BYTES_MAX:
         raise ValueError(INVALID, len(target), "a batch of more than 2 GiB")
+    append_encoded(target, timestamp_delta, offset_delta, key, value, [(name.encode(), content) for name, content in headers])
+
+
+def append_encoded(
+    target: bytearray,
+    timestamp_delta: int,
+    offset_delta: int,
+    key: Buffer | None,
+    value: Buffer | None,
+    headers: Sequence[tuple[bytes, Buffer | None]],
+) -> None:
+    """As `append_record`, the header keys already in UTF-8."""
     body = bytearray(1)  # attributes, of which none is in use
     _append_varint(body, timestamp_delta)
     _append_varint(body, offset_delta)
@@ -216,13 +228,15 @@ def append_record(
     _append_bytes(body, value)
     _append_varint(body, len(headers))
     for name, header_value in headers:
-        _append_bytes(body, name.encode())
+        _append_bytes(body, name)
         _append_bytes(body, header_value)
     _append_varint(target, len(body))
     target += body
 
 
-class _Record(NamedTuple):
+class RecordPlace(NamedTuple):
+    """Where the parts of one record stand; a length of -1 is null."""
+
     timestamp_delta: int
     offset_delta: int
     key_at: int
@@ -238,7 +252,7 @@ class _Unfit(Exception):
     """Bytes that do not fit where they stand; the walk adds the position of the record or header."""
 
 
-def _record(view: memoryview, position: int, size: int) -> _Record:
+def record_at(view: memoryview, position: int, size: int) -> RecordPlace:
     """The record at `position`, its headers not yet walked."""
     try:
         length, body = _varint(view, position, size)
@@ -254,10 +268,10 @@ def _record(view: memoryview, position: int, size: int) -> _Record:
             raise _Unfit("more headers than the record has room for")
     except _Unfit as unfit:
         raise ValueError(INVALID, position, str(unfit)) from None
-    return _Record(timestamp_delta, offset_delta, key_at, key_length, value_at, value_length, header_count, headers_at, end)
+    return RecordPlace(timestamp_delta, offset_delta, key_at, key_length, value_at, value_length, header_count, headers_at, end)
 
 
-def _headers(view: memoryview, record: _Record, *, is_wanted: bool) -> tuple[tuple[str, bytes | None], ...]:
+def record_headers(view: memoryview, record: RecordPlace, *, is_wanted: bool) -> tuple[tuple[str, bytes | None], ...]:
     """Walk the headers up to the end of the record, which they must meet; gives them where wanted."""
     position, end = record.headers_at, record.end
     pairs: list[tuple[str, bytes | None]] = []
@@ -319,7 +333,7 @@ def _append_bytes(target: bytearray, content: Buffer | None) -> None:
         target += content
 
 
-def _wrapped(number: int) -> int:
+def wrapped(number: int) -> int:
     """As 64-bit integers add up: hostile deltas wrap around, they do not grow."""
     return ((number + _INT64_SIGN) & _INT64_MASK) - _INT64_SIGN
 
@@ -329,6 +343,6 @@ def _check_header_fits(buffer: Buffer) -> None:
         raise ValueError(INVALID, len(buffer), "no whole record batch")
 
 
-def _seal(buffer: bytearray | memoryview) -> None:
+def seal_batch(buffer: bytearray | memoryview) -> None:
     """Write the CRC-32C of the one batch that fills the buffer."""
     pack_into(">I", buffer, CRC_POSITION, crc32c(memoryview(buffer)[CRC_START:]))
