@@ -58,7 +58,7 @@ class EmbeddedBroker:
             )
         self.pid = self._child.pid
         # Runs once: at close, when the object is forgotten, or at the end of the interpreter.
-        self._end = weakref.finalize(self, _end, self._child, directory)
+        self._end = weakref.finalize(self, _end, self._child, directory, os.getpid())
         try:
             self.bootstrap_servers = self._wait_until_ready()
         except BaseException:
@@ -143,8 +143,10 @@ def _first_line(descriptor: int, *, deadline_s: float) -> str:
     return line.decode(errors="replace")
 
 
-def _end(child: subprocess.Popen[bytes], directory: Path) -> None:
-    """Stop the child, at first kindly, and leave nothing behind."""
+def _end(child: subprocess.Popen[bytes], directory: Path, owner_pid: int) -> None:
+    """Stop the child, at first kindly, and leave nothing behind. A fork of the owner that ends ends nothing."""
+    if os.getpid() != owner_pid:
+        return
     if child.stdout is not None:
         child.stdout.close()
     child.terminate()

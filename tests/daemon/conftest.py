@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.daemon.echo import Echo
 
 from sparklog_server.daemon.pump import Pump
 from sparklog_server.daemon.reactor import Reactor
 from sparklog_server.disk.os_disk import OsDisk
+from tests.daemon.echo import Echo
 
 
 class Rig:

@@ -3,11 +3,11 @@
 import os
 
 import pytest
-from tests.daemon.conftest import Rig
-from tests.daemon.echo import HEADER
 
 from sparklog_server.daemon.connection import GATHERED_CHUNKS_MAX, GATHERED_SLICE_BYTES_MAX
 from sparklog_server.daemon.page_cache import is_resident
+from tests.daemon.conftest import Rig
+from tests.daemon.echo import HEADER
 
 MIB = 1 << 20
 

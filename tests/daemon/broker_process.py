@@ -1,0 +1,104 @@
+"""A broker as a user runs it: the program, its exit code, what it says on stdout and stderr."""
+
+import os
+import re
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+PATIENCE_S = 20
+API_VERSIONS = struct.pack(">ihhih1s", 11, 18, 0, 7, 1, b"t")
+
+
+class BrokerProcess:
+    """`sparklog start` with these arguments; killed at the end of the `with` block if it still runs."""
+
+    def __init__(self, *arguments: str, flags: tuple[str, ...] = ()) -> None:
+        program = "import sys; from sparklog_server.cli.main import main; sys.exit(main())"
+        self.child = subprocess.Popen(
+            [sys.executable, *flags, "-c", program, "start", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        )
+        assert self.child.stdout is not None
+        assert self.child.stderr is not None
+        self.stdout = self.child.stdout
+        self.stderr = self.child.stderr
+
+    def address(self) -> tuple[str, int]:
+        """Wait for the ready line and return where the broker listens."""
+        readable, _, _ = select.select([self.stdout], [], [], PATIENCE_S)
+        line = self.stdout.readline() if readable else ""
+        match = re.fullmatch(r"ready node=\d+ listen=(\S+):(\d+) pid=(\d+)\n", line)
+        assert match is not None, f"{line!r}, then {self.end()}"
+        assert int(match[3]) == self.child.pid
+        return match[1], int(match[2])
+
+    def end(self, number: signal.Signals | None = None) -> tuple[int, str, str]:
+        """Send a signal if one is given; exit code, and what was said on stdout and stderr since."""
+        if number is not None:
+            self.child.send_signal(number)
+        out, err = self.child.communicate(timeout=PATIENCE_S)
+        return self.child.returncode, out, err
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self.child.poll() is None:
+            self.child.kill()
+            self.child.wait()
+        self.stdout.close()
+        self.stderr.close()
+
+
+def broker(data_dir: Path, *arguments: str) -> BrokerProcess:
+    """A broker on a port of its own."""
+    return BrokerProcess("--data-dir", str(data_dir), "--listen", "127.0.0.1:0", *arguments)
+
+
+def is_served(connection: socket.socket) -> bool:
+    """Whether an ApiVersions request gets its answer on this connection."""
+    connection.sendall(API_VERSIONS)
+    return receive_until_closed(connection, at_most=8)[4:8] == struct.pack(">i", 7)
+
+
+def receive_until_closed(connection: socket.socket, *, at_most: int = 1 << 20) -> bytes:
+    """What arrives until the other side closes (a reset counts), at most so many bytes."""
+    connection.settimeout(PATIENCE_S)
+    received = b""
+    try:
+        while len(received) < at_most and (part := connection.recv(at_most - len(received))):
+            received += part
+    except ConnectionResetError:
+        pass
+    return received
+
+
+def wait_until_gone(pid: int) -> None:
+    """Return when no such process runs any more; a zombie does not run."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    while _runs(pid):
+        assert time.monotonic() < deadline_s, f"process {pid} still runs"
+        select.select([], [], [], 0.01)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

@@ -1,0 +1,96 @@
+"""A broker of one's own: there when it is wanted, gone when its owner is."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import sparklog
+from sparklog.local_broker import BrokerNotStarted
+from tests.daemon.broker_process import is_served, wait_until_gone
+
+OWNER = """
+import sys, sparklog
+broker = sparklog.embedded()
+print(broker.pid, broker.data_dir.parent, flush=True)
+{then}
+"""
+
+
+def address(bootstrap_servers: str) -> tuple[str, int]:
+    host, _, port = bootstrap_servers.rpartition(":")
+    return host, int(port)
+
+
+def test_it_serves_and_leaves_nothing_behind() -> None:
+    with sparklog.embedded() as broker:
+        with socket.create_connection(address(broker.bootstrap_servers)) as client:
+            assert is_served(client)
+        assert broker.data_dir.is_dir()
+    wait_until_gone(broker.pid)
+    assert not broker.data_dir.parent.exists()
+
+
+def test_closing_twice_is_closing_once() -> None:
+    broker = sparklog.embedded()
+    broker.close()
+    broker.close()
+
+
+def test_a_directory_of_the_callers_own_stays(tmp_path: Path) -> None:
+    with sparklog.embedded(data_dir=tmp_path / "mine"):
+        pass
+    assert (tmp_path / "mine" / "meta.properties").exists()
+
+
+def test_settings_are_given_by_kafkas_names() -> None:
+    with pytest.raises(BrokerNotStarted, match=r"num\.partitons.*num\.partitions"):
+        sparklog.embedded(num_partitons=3)
+
+
+def test_two_at_once_do_not_meet() -> None:
+    with sparklog.embedded() as one, sparklog.embedded() as other:
+        assert one.bootstrap_servers != other.bootstrap_servers
+        assert one.data_dir != other.data_dir
+
+
+@pytest.mark.parametrize(
+    "then", ["sys.stdin.read()", "import os; child = os.fork(); child or __import__('time').sleep(60); sys.stdin.read()"]
+)
+def test_it_goes_with_its_directory_when_its_owner_is_killed(then: str) -> None:
+    """In the second case a fork of the owner lives on and holds the pipe open: only the pid tells."""
+    with subprocess.Popen(
+        [sys.executable, "-c", OWNER.format(then=then)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        start_new_session=True,
+    ) as owner:
+        assert owner.stdout is not None
+        pid, directory = owner.stdout.readline().split()
+        owner.send_signal(signal.SIGKILL)
+        owner.wait()
+        wait_until_gone(int(pid))
+        assert not Path(directory).exists()
+        # Whoever was forked off goes too.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(owner.pid, signal.SIGKILL)
+
+
+def test_it_goes_when_its_owner_ends_without_closing_it() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", OWNER.format(then="")],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+    )
+    pid, directory = done.stdout.split()
+    wait_until_gone(int(pid))
+    assert not Path(directory).exists()

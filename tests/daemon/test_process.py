@@ -1,0 +1,139 @@
+"""The program as a user meets it: how it starts, how it ends, what it refuses."""
+
+import signal
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.daemon.broker_process import BrokerProcess, broker, is_served, receive_until_closed
+
+
+def test_it_says_ready_once_and_ends_cleanly_within_a_second_of_sigterm(tmp_path: Path) -> None:
+    with broker(tmp_path / "data") as process:
+        process.address()
+        asked_s = time.monotonic()
+        code, out, err = process.end(signal.SIGTERM)
+        assert (code, out) == (0, "")
+        assert time.monotonic() - asked_s < 1
+        assert err.splitlines()[-1].split()[1] == "stopped"
+
+
+def test_ctrl_c_is_a_clean_end_too(tmp_path: Path) -> None:
+    with broker(tmp_path / "data") as process:
+        process.address()
+        assert process.end(signal.SIGINT)[0] == 0
+
+
+def test_it_ends_cleanly_with_clients_connected(tmp_path: Path) -> None:
+    with broker(tmp_path / "data") as process, socket.create_connection(process.address()) as client:
+        assert is_served(client)
+        assert process.end(signal.SIGTERM)[0] == 0
+        receive_until_closed(client)
+
+
+def test_it_starts_again_after_a_clean_end_and_after_a_crash(tmp_path: Path) -> None:
+    for number in (signal.SIGTERM, signal.SIGKILL, signal.SIGTERM):
+        with broker(tmp_path / "data") as process:
+            with socket.create_connection(process.address()) as client:
+                assert is_served(client)
+            process.end(number)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--set", "num.partitons=3"), "num.partitions"),
+        (("--set", "num.partitions=none"), "num.partitions"),
+        (("--set", "num.partitions"), "key=value"),
+        (("--listen", "nowhere"), "nowhere"),
+        (("--listen", "192.0.2.1:0"), "--insecure"),
+        (("--config", "/nonexistent/server.properties"), "/nonexistent/server.properties"),
+        (("--no-such-option",), "--no-such-option"),
+    ],
+)
+def test_settings_that_cannot_be_are_named_and_end_with_2(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+    with BrokerProcess("--data-dir", str(tmp_path / "data"), *arguments) as process:
+        code, out, err = process.end()
+    assert (code, out) == (2, "")
+    assert said in err
+    assert "Traceback" not in err
+
+
+def test_a_wrong_line_of_the_settings_file_is_told_by_number(tmp_path: Path) -> None:
+    config = tmp_path / "server.properties"
+    config.write_text("# mine\nnode.id=1\nlog.segment.bytes=many\n")
+    with BrokerProcess("--config", str(config)) as process:
+        code, _, err = process.end()
+    assert code == 2
+    assert f"{config} line 3" in err
+    assert "log.segment.bytes" in err
+    assert "many" in err
+
+
+def test_a_port_in_use_is_named_and_ends_with_1(tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with BrokerProcess("--data-dir", str(tmp_path / "data"), "--listen", f"127.0.0.1:{port}") as process:
+            code, out, err = process.end()
+    assert (code, out) == (1, "")
+    assert f"cannot listen on 127.0.0.1:{port}: address already in use" in err
+
+
+def test_a_data_directory_in_use_is_named_and_ends_with_1(tmp_path: Path) -> None:
+    with broker(tmp_path / "data") as first:
+        first.address()
+        with broker(tmp_path / "data") as second:
+            code, out, err = second.end()
+        assert (code, out) == (1, "")
+        assert str(tmp_path / "data") in err
+        assert "in use" in err
+        assert first.end(signal.SIGTERM)[0] == 0
+
+
+@pytest.mark.parametrize(("key", "value", "said"), [("cluster.id", "c3BhcmtsLW90aGVyLWNsdQ", "cluster"), ("node.id", "77", "node")])
+def test_a_data_directory_of_another_cluster_or_node_is_refused(tmp_path: Path, key: str, value: str, said: str) -> None:
+    with broker(tmp_path / "data") as process:
+        process.address()
+        process.end(signal.SIGTERM)
+    identity = tmp_path / "data" / "meta.properties"
+    lines = [f"{key}={value}" if line.startswith(f"{key}=") else line for line in identity.read_text().splitlines()]
+    assert f"{key}={value}" in lines
+    identity.write_text("\n".join(lines) + "\n")
+    with broker(tmp_path / "data") as process:
+        code, out, err = process.end()
+    assert (code, out) == (1, "")
+    assert said in err
+    assert str(tmp_path / "data") in err
+
+
+def test_python_o_is_refused(tmp_path: Path) -> None:
+    with BrokerProcess("--data-dir", str(tmp_path / "data"), flags=("-O",)) as process:
+        code, _, err = process.end()
+    assert code == 2
+    assert "python -O" in err
+
+
+def test_an_address_that_others_can_reach_is_served_when_asked_for(tmp_path: Path) -> None:
+    settings = ["--set", "advertised.listeners=PLAINTEXT://127.0.0.1:19092", "--insecure"]
+    with BrokerProcess("--data-dir", str(tmp_path / "data"), "--listen", "0.0.0.0:0", *settings) as process:
+        _, port = process.address()
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            assert is_served(client)
+
+
+def test_a_connection_beyond_the_limit_is_closed_and_logged_once(tmp_path: Path) -> None:
+    with broker(tmp_path / "data", "--set", "max.connections=1") as process:
+        address = process.address()
+        with socket.create_connection(address) as first:
+            assert is_served(first)
+            for _ in range(3):
+                with socket.create_connection(address) as refused:
+                    assert receive_until_closed(refused) == b""
+            assert is_served(first)
+        _, _, err = process.end(signal.SIGTERM)
+    assert err.count("connection-refused") == 1
+    assert "max.connections=1" in err
