@@ -24,7 +24,7 @@ from sparklog.wire.header import UnsupportedVersion, decode_request_header, enco
 from sparklog.wire.messages.allocate_producer_ids import AllocateProducerIdsResponse
 from sparklog.wire.messages.api_versions import ApiVersionsResponse
 from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
-from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse, Listener
+from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse, Feature, Listener
 from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import allow_all
 from sparklog_server.broker.context import AutoCreation, Context, ProducerIdBlock, Proposed, Registration, Unfencing
@@ -35,6 +35,7 @@ from sparklog_server.broker.session import Call, Parked, Session
 from sparklog_server.config.settings import BrokerSettings, TopicSettings
 from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.log.settings import LogSettings
+from sparklog_server.metadata.features import SUPPORTED
 from sparklog_server.replica.directory import Directory
 from sparklog_server.replica.partitions import Partitions, Trace
 
@@ -146,6 +147,7 @@ class Broker:
                 for listener in settings.advertised_listeners
             ],
             rack=settings.broker_rack,
+            features=[Feature(name=name, min_supported_version=low, max_supported_version=high) for name, (low, high) in SUPPORTED.items()],
             log_dirs=[log_dir.directory_id for log_dir in log_dirs],
         )
 
@@ -375,7 +377,12 @@ class Broker:
                     self._effects.append(Halt(f"the controller refused the registration: {code_of(reply.error_code).name}"))
                     return
                 context.broker_epoch = reply.broker_epoch
-                heartbeat = BrokerHeartbeatRequest(broker_id=self.settings.node_id, broker_epoch=reply.broker_epoch, want_fence=False)
+                heartbeat = BrokerHeartbeatRequest(
+                    broker_id=self.settings.node_id,
+                    broker_epoch=reply.broker_epoch,
+                    current_metadata_offset=context.image.offset,
+                    want_fence=False,
+                )
                 context.propose(heartbeat, Unfencing(), now)
             case Unfencing(), BrokerHeartbeatResponse():
                 self.is_ready = not reply.is_fenced

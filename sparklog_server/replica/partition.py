@@ -10,7 +10,7 @@ from typing import Protocol
 
 from sparklog.effects import FileSlice
 from sparklog.errors import ErrorCode
-from sparklog.model import Instant, LeaderEpoch, NodeId, Offset, TopicPartition
+from sparklog.model import Instant, LeaderEpoch, Millis, NodeId, Offset, TopicPartition
 from sparklog_server.disk.door import DiskFile, StorageError
 from sparklog_server.log.partition_log import AppendResult, PartitionLog
 from sparklog_server.replica.leader import LeaderReplica
@@ -138,7 +138,7 @@ class Partition:
             self._home.storage_failed(error)
             raise PartitionUnavailable(ErrorCode.KAFKA_STORAGE_ERROR) from error
 
-    def offset_for_timestamp(self, timestamp_ms: int, limit: Offset) -> tuple[int, Offset, LeaderEpoch] | None:
+    def offset_for_timestamp(self, timestamp_ms: Millis, limit: Offset) -> tuple[Millis, Offset, LeaderEpoch] | None:
         """Timestamp, offset and epoch of the first record below `limit` at or after `timestamp_ms`. Raises PartitionUnavailable."""
         try:
             return self.log.offset_for_timestamp(timestamp_ms, limit)
@@ -146,7 +146,7 @@ class Partition:
             self._home.storage_failed(error)
             raise PartitionUnavailable(ErrorCode.KAFKA_STORAGE_ERROR) from error
 
-    def max_timestamp(self, limit: Offset) -> tuple[int, Offset, LeaderEpoch] | None:
+    def max_timestamp(self, limit: Offset) -> tuple[Millis, Offset, LeaderEpoch] | None:
         """Timestamp, offset and epoch of the record with the greatest timestamp, if it is below `limit` (KIP-734)."""
         timestamp_ms, offset = self.log.max_timestamp()
         if offset < 0 or offset >= limit:
@@ -155,7 +155,7 @@ class Partition:
 
     def epoch_at(self, offset: Offset) -> LeaderEpoch:
         """The leader epoch in which the record at `offset` was written; -1 if unknown."""
-        return self.log.epoch_at(offset)
+        return self.log.epochs.epoch_at(offset)
 
     def begin_sync(self) -> tuple[list[DiskFile], Offset]:
         """The files to sync and the log end they will make durable."""

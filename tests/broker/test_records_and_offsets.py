@@ -127,11 +127,11 @@ def test_a_full_disk_is_told_to_the_producer_and_what_was_acknowledged_is_still_
     client = world.node.connect()
     world.create(client, "t")
     assert produced(world.ask(client, produce("t", world.batch(b"kept"), acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse)) == (0, 0)
-    world.disk.fill_up()
+    world.disk.capacity_bytes = world.disk.used_bytes
     code, _ = produced(world.ask(client, produce("t", world.batch(b"refused"), acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse))
     assert code == ErrorCode.KAFKA_STORAGE_ERROR
     world.node.kill()
-    world.disk.make_room()
+    world.disk.capacity_bytes = None
     world.node.start()
     world.settle()
     assert fetched(world.ask(world.node.connect(), fetch("t", 0), FETCH_BY_NAME, FetchResponse)) == (0, [b"kept"])

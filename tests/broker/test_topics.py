@@ -70,10 +70,10 @@ def test_a_deleted_topic_is_gone_and_its_name_starts_anew_with_another_id(world:
 def test_partitions_are_added_and_written_to_and_never_taken_away(world: World) -> None:
     client = world.node.connect()
     world.create(client, "t")
-    grow = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="t", count=3)], timeout_ms=1000)
+    grow = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="t", count=3, assignments=None)], timeout_ms=1000)
     assert world.ask(client, grow, 3, CreatePartitionsResponse).results[0].error_code == 0
     assert produced(world.ask(client, produce("t", world.batch(b"x"), partition=2), PRODUCE_BY_NAME, ProduceResponse)) == (0, 0)
-    shrink = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="t", count=1)], timeout_ms=1000)
+    shrink = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="t", count=1, assignments=None)], timeout_ms=1000)
     assert world.ask(client, shrink, 3, CreatePartitionsResponse).results[0].error_code == ErrorCode.INVALID_PARTITIONS
 
 

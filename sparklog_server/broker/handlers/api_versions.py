@@ -14,6 +14,7 @@ from sparklog.wire.messages.api_versions import (
 )
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import Call
+from sparklog_server.metadata.features import SUPPORTED
 
 _SOFTWARE_SINCE = 3
 _ZERO_MINIMUM_SINCE = 4  # earlier clients reject a supported feature whose minimum is 0 (KAFKA-17011)
@@ -30,7 +31,7 @@ def api_versions(context: Context, call: Call, request: ApiVersionsRequest, now:
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     supported = [
         SupportedFeatureKey(name=name, min_version=low, max_version=high)
-        for name, (low, high) in context.supported_features.items()
+        for name, (low, high) in SUPPORTED.items()
         if low > 0 or call.version >= _ZERO_MINIMUM_SINCE
     ]
     finalized = [
@@ -39,7 +40,7 @@ def api_versions(context: Context, call: Call, request: ApiVersionsRequest, now:
     return ApiVersionsResponse(
         api_keys=served_versions(context.served),
         supported_features=supported,
-        finalized_features_epoch=context.image.features_epoch,
+        finalized_features_epoch=context.image.offset,
         finalized_features=finalized,
     )
 

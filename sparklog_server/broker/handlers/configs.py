@@ -44,7 +44,7 @@ def _describe(context: Context, call: Call, resource: DescribeConfigsResource, r
     else:
         return _refused(result, ErrorCode.INVALID_REQUEST, f"resource type {resource.resource_type} has no configuration here")
     wanted = resource.configuration_keys
-    result.configs = [_row(row, request) for row in rows if wanted is None or row.name in wanted]
+    result.configs = [_row(row, request) for row in rows if not wanted or row.name in wanted]
     return result
 
 

@@ -1,6 +1,7 @@
 """Metadata and DescribeCluster: who the brokers are, as seen from the listener that was asked, and who leads what."""
 
-from sparklog_server.controller.topics import topic_name_error
+from sparklog_server.outcome import Refused
+from sparklog_server.controller.topics import check_name
 
 from sparklog.errors import ErrorCode
 from sparklog.model import ZERO_UUID, Instant
@@ -50,7 +51,7 @@ def metadata(context: Context, call: Call, request: MetadataRequest, now: Instan
             response.topics.append(MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=asked.name))
         else:
             name = asked.name or ""
-            code = ErrorCode.INVALID_TOPIC_EXCEPTION if topic_name_error(name) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if _is_topic_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
             response.topics.append(MetadataResponseTopic(error_code=code, name=name))
             if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 missing.append(name)
@@ -61,6 +62,14 @@ def metadata(context: Context, call: Call, request: MetadataRequest, now: Instan
 
 def _may_see(context: Context, call: Call, topic: str) -> bool:
     return context.allow(call, Operation.DESCRIBE, Resource.TOPIC, topic)
+
+
+def _is_topic_name(name: str) -> bool:
+    try:
+        check_name(name)
+    except Refused:
+        return False
+    return True
 
 
 def _topic(topic: TopicImage) -> MetadataResponseTopic:
