@@ -367,7 +367,17 @@ def _key_of_synonym(name: str) -> Key:
     _, key, synonym = topic_keys_of_broker()[name]
     at_least, at_most = (key.at_least, key.at_most) if synonym.factor == 1 else (synonym.at_least, None)
     update = Update.CLUSTER_WIDE if synonym.factor == 1 else Update.READ_ONLY
-    return Key(name, synonym.kind, key.doc, at_least, at_most, key.also, key.choices, update)
+    return Key(
+        name,
+        synonym.kind,
+        key.doc,
+        at_least,
+        at_most,
+        also=key.also,
+        choices=key.choices,
+        update=update,
+        has_effect=key.has_effect,
+    )
 
 
 def _topic_defaults(given: Mapping[str, str]) -> dict[str, Value]:

@@ -36,6 +36,11 @@ def _throttled(name: str, doc: str) -> Key:
     return Key(name, Kind.LIST, doc)
 
 
+def _later(key: Key) -> Key:
+    """A key that has no effect yet: known, checked, and said to do nothing where a broker's file sets it."""
+    return msgspec.structs.replace(key, has_effect=False)
+
+
 def _same(broker_name: str, kind: Kind) -> tuple[Synonym, ...]:
     return (Synonym(broker_name, kind),) if broker_name else ()
 
@@ -65,61 +70,76 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = "producer"
     compression_gzip_level: Annotated[
         int,
-        _int(
-            "compression.gzip.level",
-            "compression.gzip.level",
-            "The effort of gzip when the broker compresses; -1 is its own default.",
-            1,
-            9,
-            -1,
+        _later(
+            _int(
+                "compression.gzip.level",
+                "compression.gzip.level",
+                "The effort of gzip when the broker compresses; -1 is its own default.",
+                1,
+                9,
+                -1,
+            )
         ),
     ] = -1
     compression_lz4_level: Annotated[
         int,
-        _int("compression.lz4.level", "compression.lz4.level", "The effort of lz4 when the broker compresses.", 1, 17),
+        _later(_int("compression.lz4.level", "compression.lz4.level", "The effort of lz4 when the broker compresses.", 1, 17)),
     ] = 9
     compression_zstd_level: Annotated[
         int,
-        _int("compression.zstd.level", "compression.zstd.level", "The effort of zstd when the broker compresses.", -131072, 22),
+        _later(_int("compression.zstd.level", "compression.zstd.level", "The effort of zstd when the broker compresses.", -131072, 22)),
     ] = 3
     delete_retention_ms: Annotated[
         int,
-        _long(
-            "delete.retention.ms",
-            "log.cleaner.delete.retention.ms",
-            "How long a tombstone stays readable in a compacted topic, so that a reader from the start learns of the deletion.",
-            0,
+        _later(
+            _long(
+                "delete.retention.ms",
+                "log.cleaner.delete.retention.ms",
+                "How long a tombstone stays readable in a compacted topic, so that a reader from the start learns of the deletion.",
+                0,
+            )
         ),
     ] = 86_400_000
     file_delete_delay_ms: Annotated[
         int,
-        _long(
-            "file.delete.delay.ms", "log.segment.delete.delay.ms", "How long a dropped segment's files wait before they are unlinked.", 0
+        _later(
+            _long(
+                "file.delete.delay.ms",
+                "log.segment.delete.delay.ms",
+                "How long a dropped segment's files wait before they are unlinked.",
+                0,
+            )
         ),
     ] = 60_000
     flush_messages: Annotated[
         int,
-        _long(
-            "flush.messages",
-            "log.flush.interval.messages",
-            "Sync the log after this many records, beside what acknowledgements ask for.",
-            1,
+        _later(
+            _long(
+                "flush.messages",
+                "log.flush.interval.messages",
+                "Sync the log after this many records, beside what acknowledgements ask for.",
+                1,
+            )
         ),
     ] = LONG_MAX
     flush_ms: Annotated[
         int,
-        _long(
-            "flush.ms",
-            (Synonym("log.flush.interval.ms", Kind.LONG), Synonym("log.flush.scheduler.interval.ms", Kind.LONG, default=LONG_MAX)),
-            "Sync the log when its oldest unsynced record is this old, beside what acknowledgements ask for.",
-            0,
+        _later(
+            _long(
+                "flush.ms",
+                (Synonym("log.flush.interval.ms", Kind.LONG), Synonym("log.flush.scheduler.interval.ms", Kind.LONG, default=LONG_MAX)),
+                "Sync the log when its oldest unsynced record is this old, beside what acknowledgements ask for.",
+                0,
+            )
         ),
     ] = LONG_MAX
     follower_replication_throttled_replicas: Annotated[
         tuple[str, ...],
-        _throttled(
-            "follower.replication.throttled.replicas",
-            "The `partition:broker` pairs whose catching up is throttled on the follower's side; `*` means all.",
+        _later(
+            _throttled(
+                "follower.replication.throttled.replicas",
+                "The `partition:broker` pairs whose catching up is throttled on the follower's side; `*` means all.",
+            )
         ),
     ] = ()
     index_interval_bytes: Annotated[
@@ -128,29 +148,42 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 4096
     leader_replication_throttled_replicas: Annotated[
         tuple[str, ...],
-        _throttled(
-            "leader.replication.throttled.replicas",
-            "The `partition:broker` pairs whose catching up is throttled on the leader's side; `*` means all.",
+        _later(
+            _throttled(
+                "leader.replication.throttled.replicas",
+                "The `partition:broker` pairs whose catching up is throttled on the leader's side; `*` means all.",
+            )
         ),
     ] = ()
     local_retention_bytes: Annotated[
         int,
-        _long(
-            "local.retention.bytes",
-            "log.local.retention.bytes",
-            "Bytes of a tiered partition kept on local disk; -2 follows retention.bytes.",
-            -2,
+        _later(
+            _long(
+                "local.retention.bytes",
+                "log.local.retention.bytes",
+                "Bytes of a tiered partition kept on local disk; -2 follows retention.bytes.",
+                -2,
+            )
         ),
     ] = -2
     local_retention_ms: Annotated[
         int,
-        _long(
-            "local.retention.ms", "log.local.retention.ms", "How long a tiered segment stays on local disk; -2 follows retention.ms.", -2
+        _later(
+            _long(
+                "local.retention.ms",
+                "log.local.retention.ms",
+                "How long a tiered segment stays on local disk; -2 follows retention.ms.",
+                -2,
+            )
         ),
     ] = -2
     max_compaction_lag_ms: Annotated[
         int,
-        _long("max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms", "The longest a record may stay out of reach of compaction.", 1),
+        _later(
+            _long(
+                "max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms", "The longest a record may stay out of reach of compaction.", 1
+            )
+        ),
     ] = LONG_MAX
     max_message_bytes: Annotated[
         int,
@@ -185,19 +218,21 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = "CreateTime"
     min_cleanable_dirty_ratio: Annotated[
         float,
-        Key(
-            "min.cleanable.dirty.ratio",
-            Kind.DOUBLE,
-            "The share of a log that must be uncompacted before compaction takes it up.",
-            0,
-            1,
-            update=Update.CLUSTER_WIDE,
-            synonyms=(Synonym("log.cleaner.min.cleanable.ratio", Kind.DOUBLE),),
+        _later(
+            Key(
+                "min.cleanable.dirty.ratio",
+                Kind.DOUBLE,
+                "The share of a log that must be uncompacted before compaction takes it up.",
+                0,
+                1,
+                update=Update.CLUSTER_WIDE,
+                synonyms=(Synonym("log.cleaner.min.cleanable.ratio", Kind.DOUBLE),),
+            )
         ),
     ] = 0.5
     min_compaction_lag_ms: Annotated[
         int,
-        _long("min.compaction.lag.ms", "log.cleaner.min.compaction.lag.ms", "How long a record is at least left uncompacted.", 0),
+        _later(_long("min.compaction.lag.ms", "log.cleaner.min.compaction.lag.ms", "How long a record is at least left uncompacted.", 0)),
     ] = 0
     min_insync_replicas: Annotated[
         int,
@@ -208,31 +243,35 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
             1,
         ),
     ] = 1
-    preallocate: Annotated[bool, _boolean("preallocate", "log.preallocate", "Reserve a new segment's full size on disk at once.")] = False
+    preallocate: Annotated[
+        bool, _later(_boolean("preallocate", "log.preallocate", "Reserve a new segment's full size on disk at once."))
+    ] = False
     remote_log_copy_disable: Annotated[
-        bool, _boolean("remote.log.copy.disable", "", "Stop copying segments of this topic to tiered storage.")
+        bool, _later(_boolean("remote.log.copy.disable", "", "Stop copying segments of this topic to tiered storage."))
     ] = False
     remote_log_delete_on_disable: Annotated[
-        bool, _boolean("remote.log.delete.on.disable", "", "Drop the tiered segments when tiering is switched off.")
+        bool, _later(_boolean("remote.log.delete.on.disable", "", "Drop the tiered segments when tiering is switched off."))
     ] = False
-    remote_storage_enable: Annotated[bool, _boolean("remote.storage.enable", "", "Keep old segments of this topic in tiered storage.")] = (
-        False
-    )
+    remote_storage_enable: Annotated[
+        bool, _later(_boolean("remote.storage.enable", "", "Keep old segments of this topic in tiered storage."))
+    ] = False
     retention_bytes: Annotated[
         int,
-        _long("retention.bytes", "log.retention.bytes", "The size a partition may reach before its oldest segments are dropped."),
+        _later(_long("retention.bytes", "log.retention.bytes", "The size a partition may reach before its oldest segments are dropped.")),
     ] = -1
     retention_ms: Annotated[
         int,
-        _long(
-            "retention.ms",
-            (
-                Synonym("log.retention.ms", Kind.LONG),
-                Synonym("log.retention.minutes", Kind.INT, _MINUTE_MS),
-                Synonym("log.retention.hours", Kind.INT, _HOUR_MS, default=168),
-            ),
-            "How old a segment's newest record may become before the segment is dropped.",
-            -1,
+        _later(
+            _long(
+                "retention.ms",
+                (
+                    Synonym("log.retention.ms", Kind.LONG),
+                    Synonym("log.retention.minutes", Kind.INT, _MINUTE_MS),
+                    Synonym("log.retention.hours", Kind.INT, _HOUR_MS, default=168),
+                ),
+                "How old a segment's newest record may become before the segment is dropped.",
+                -1,
+            )
         ),
     ] = 604_800_000
     segment_bytes: Annotated[
@@ -245,20 +284,24 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 10_485_760
     segment_jitter_ms: Annotated[
         int,
-        _long(
-            "segment.jitter.ms",
-            (Synonym("log.roll.jitter.ms", Kind.LONG), Synonym("log.roll.jitter.hours", Kind.INT, _HOUR_MS, default=0, at_least=0)),
-            "Up to this much is taken off segment.ms, by partition, so that segments are not all closed at once.",
-            0,
+        _later(
+            _long(
+                "segment.jitter.ms",
+                (Synonym("log.roll.jitter.ms", Kind.LONG), Synonym("log.roll.jitter.hours", Kind.INT, _HOUR_MS, default=0, at_least=0)),
+                "Up to this much is taken off segment.ms, by partition, so that segments are not all closed at once.",
+                0,
+            )
         ),
     ] = 0
     segment_ms: Annotated[
         int,
-        _long(
-            "segment.ms",
-            (Synonym("log.roll.ms", Kind.LONG), Synonym("log.roll.hours", Kind.INT, _HOUR_MS, default=168, at_least=1)),
-            "The age at which a segment is closed even if small, so that retention and compaction can reach it.",
-            1,
+        _later(
+            _long(
+                "segment.ms",
+                (Synonym("log.roll.ms", Kind.LONG), Synonym("log.roll.hours", Kind.INT, _HOUR_MS, default=168, at_least=1)),
+                "The age at which a segment is closed even if small, so that retention and compaction can reach it.",
+                1,
+            )
         ),
     ] = 604_800_000
     unclean_leader_election_enable: Annotated[

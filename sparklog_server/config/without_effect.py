@@ -1,290 +1,319 @@
 """Kafka's broker keys that have no effect yet: known, checked, and told to do nothing when they are set.
 
 One line is one key: name | kind | when it may change (r at a restart, b per broker, c cluster-wide) | bounds | default | what it does.
-A key leaves this table for a field of `settings` in the change that gives it an effect.
+What does not fit goes on, indented. A key leaves this table for a field of `settings` in the change that gives it an effect.
 """
 
 from .keys import Key, Kind, Update, Value
 
 _TABLE = """\
-add.partitions.to.txn.retry.backoff.max.ms | INT | r | 0.. | 100 | 
-add.partitions.to.txn.retry.backoff.ms | INT | r | 1.. | 20 | 
-alter.config.policy.class.name | CLASS | r | - | <none> | 
-alter.log.dirs.replication.quota.window.num | INT | r | 1.. | 11 | 
-alter.log.dirs.replication.quota.window.size.seconds | INT | r | 1.. | 1 | 
-authorizer.class.name | STRING | r | - |  | 
-auto.leader.rebalance.enable | BOOLEAN | r | - | true | 
-background.threads | INT | c | 1.. | 10 | 
-broker.id | INT | r | - | -1 | 
-client.quota.callback.class | CLASS | r | - | <none> | 
-config.providers | LIST | c | - |  | 
-connection.failed.authentication.delay.ms | INT | r | 0.. | 100 | 
-connections.max.reauth.ms | LONG | r | - | 0 | 
-controlled.shutdown.enable | BOOLEAN | r | - | true | 
-controller.performance.always.log.threshold.ms | LONG | r | 0.. | 2000 | 
-controller.performance.sample.period.ms | LONG | r | 100.. | 60000 | 
-controller.quorum.append.linger.ms | INT | r | 0.. | 25 | 
-controller.quorum.auto.join.enable | BOOLEAN | r | - | false | 
-controller.quorum.election.backoff.max.ms | INT | r | 0.. | 1000 | 
-controller.quorum.election.timeout.ms | INT | r | 0.. | 1000 | 
-controller.quorum.fetch.max.bytes | INT | r | 1.. | 1048576 | 
-controller.quorum.fetch.snapshot.max.bytes | INT | r | 1.. | 1048576 | 
-controller.quorum.fetch.timeout.ms | INT | r | 0.. | 2000 | 
-controller.quorum.request.timeout.ms | INT | r | 0.. | 2000 | 
-controller.quorum.retry.backoff.ms | INT | r | 0.. | 20 | 
-controller.quota.window.num | INT | r | 1.. | 11 | 
-controller.quota.window.size.seconds | INT | r | 1.. | 1 | 
-controller.socket.timeout.ms | INT | r | - | 30000 | 
-cordoned.log.dirs | LIST | b | - |  | 
-create.topic.policy.class.name | CLASS | r | - | <none> | 
-delegation.token.expiry.check.interval.ms | LONG | r | 1.. | 3600000 | 
-delegation.token.expiry.time.ms | LONG | r | 1.. | 86400000 | 
-delegation.token.max.lifetime.ms | LONG | r | 1.. | 604800000 | 
-delegation.token.secret.key | PASSWORD | r | - | <none> | 
-delete.records.purgatory.purge.interval.requests | INT | r | - | 1 | 
-early.start.listeners | LIST | r | - | <none> | 
-fetch.purgatory.purge.interval.requests | INT | r | - | 1000 | 
-follower.fetch.last.tiered.offset.enable | BOOLEAN | c | - | false | 
-group.consumer.assignment.interval.ms | INT | c | 0.. | 1000 | 
-group.consumer.assignors | LIST | r | - | uniform,range | 
-group.consumer.heartbeat.interval.ms | INT | r | 1.. | 5000 | 
-group.consumer.max.assignment.interval.ms | INT | r | 0.. | 15000 | 
-group.consumer.max.heartbeat.interval.ms | INT | r | 1.. | 15000 | 
-group.consumer.max.session.timeout.ms | INT | r | 1.. | 60000 | 
-group.consumer.max.size | INT | r | 1.. | 2147483647 | 
-group.consumer.migration.policy | STRING | r | ~DISABLED/DOWNGRADE/UPGRADE/BIDIRECTIONAL | bidirectional | 
-group.consumer.min.assignment.interval.ms | INT | r | 0.. | 0 | 
-group.consumer.min.heartbeat.interval.ms | INT | r | 1.. | 5000 | 
-group.consumer.min.session.timeout.ms | INT | r | 1.. | 45000 | 
-group.consumer.regex.refresh.interval.ms | INT | r | 10000.. | 600000 | 
-group.consumer.session.timeout.ms | INT | r | 1.. | 45000 | 
-group.coordinator.append.linger.ms | INT | r | -1.. | -1 | 
-group.coordinator.background.threads | INT | r | 1.. | 2 | 
-group.coordinator.cached.buffer.max.bytes | INT | c | 524288.. | 1048588 | 
-group.coordinator.rebalance.protocols | LIST | r | consumer/classic/share/streams | classic,consumer,streams | 
-group.coordinator.threads | INT | r | 1.. | 4 | 
-group.initial.rebalance.delay.ms | INT | r | - | 3000 | 
-group.max.session.timeout.ms | INT | r | - | 1800000 | 
-group.max.size | INT | r | 1.. | 2147483647 | 
-group.min.session.timeout.ms | INT | r | - | 6000 | 
-group.share.assignment.interval.ms | INT | c | 0.. | 1000 | 
-group.share.assignors | LIST | r | - | simple | 
-group.share.delivery.count.limit | INT | r | 2..10 | 5 | 
-group.share.heartbeat.interval.ms | INT | r | 1.. | 5000 | 
-group.share.initialize.retry.interval.ms | INT | r | 1.. | 30000 | 
-group.share.max.assignment.interval.ms | INT | r | 0.. | 15000 | 
-group.share.max.delivery.count.limit | INT | r | 5..25 | 10 | 
-group.share.max.heartbeat.interval.ms | INT | r | 1.. | 15000 | 
-group.share.max.partition.max.record.locks | INT | r | 2000..10000 | 4000 | 
-group.share.max.record.lock.duration.ms | INT | r | 30000..3600000 | 60000 | 
-group.share.max.session.timeout.ms | INT | r | 1.. | 60000 | 
-group.share.max.share.sessions | INT | r | 1.. | 2000 | 
-group.share.max.size | INT | r | 1..1000 | 200 | 
-group.share.min.assignment.interval.ms | INT | r | 0.. | 0 | 
-group.share.min.delivery.count.limit | INT | r | 2..5 | 2 | 
-group.share.min.heartbeat.interval.ms | INT | r | 1.. | 5000 | 
-group.share.min.partition.max.record.locks | INT | r | 100..2000 | 100 | 
-group.share.min.record.lock.duration.ms | INT | r | 1000..30000 | 15000 | 
-group.share.min.session.timeout.ms | INT | r | 1.. | 45000 | 
-group.share.partition.max.record.locks | INT | r | 100..10000 | 2000 | 
-group.share.persister.class.name | STRING | r | - | org.apache.kafka.server.share.persister.DefaultStatePersister | 
-group.share.record.lock.duration.ms | INT | r | 1000..3600000 | 30000 | 
-group.share.session.timeout.ms | INT | r | 1.. | 45000 | 
-group.streams.assignment.interval.ms | INT | c | 0.. | 1000 | 
-group.streams.heartbeat.interval.ms | INT | r | 1.. | 5000 | 
-group.streams.initial.rebalance.delay.ms | INT | r | 0.. | 3000 | 
-group.streams.max.assignment.interval.ms | INT | r | 0.. | 15000 | 
-group.streams.max.heartbeat.interval.ms | INT | r | 1.. | 15000 | 
-group.streams.max.session.timeout.ms | INT | r | 1.. | 60000 | 
-group.streams.max.size | INT | r | 1.. | 2147483647 | 
-group.streams.max.standby.replicas | INT | r | 0.. | 2 | 
-group.streams.min.assignment.interval.ms | INT | r | 0.. | 0 | 
-group.streams.min.heartbeat.interval.ms | INT | r | 1.. | 5000 | 
-group.streams.min.session.timeout.ms | INT | r | 1.. | 45000 | 
-group.streams.num.standby.replicas | INT | r | 0.. | 0 | 
-group.streams.session.timeout.ms | INT | r | 1.. | 45000 | 
-internal.metadata.delete.delay.millis | LONG | r | - | 60000 | 
-internal.metadata.log.segment.bytes | INT | r | - | <none> | 
-internal.metadata.max.batch.size.in.bytes | INT | r | - | 8388608 | 
-kafka.metrics.polling.interval.secs | INT | r | 1.. | 10 | 
-kafka.metrics.reporters | LIST | r | - |  | 
-leader.imbalance.check.interval.seconds | LONG | r | 1.. | 300 | 
-log.cleaner.backoff.ms | LONG | c | 0.. | 15000 | 
-log.cleaner.dedupe.buffer.size | LONG | c | - | 134217728 | 
-log.cleaner.enable | BOOLEAN | r | - | true | 
-log.cleaner.io.buffer.load.factor | DOUBLE | c | - | 0.9 | 
-log.cleaner.io.buffer.size | INT | c | 0.. | 524288 | 
-log.cleaner.io.max.bytes.per.second | DOUBLE | c | - | 1.7976931348623157E308 | 
-log.cleaner.threads | INT | c | 0.. | 1 | 
-log.dir.failure.timeout.ms | LONG | r | 1.. | 30000 | 
-log.initial.task.delay.ms | LONG | r | 0.. | 30000 | 
-max.connection.creation.rate | INT | c | 0.. | 2147483647 | 
-max.connections.per.ip.overrides | STRING | c | - |  | 
-metadata.log.max.record.bytes.between.snapshots | LONG | r | 1.. | 20971520 | 
-metadata.log.max.snapshot.interval.ms | LONG | r | 0.. | 3600000 | 
-metadata.max.retention.ms | LONG | r | - | 604800000 | 
-metric.reporters | LIST | c | - | org.apache.kafka.common.metrics.JmxReporter | 
-metrics.num.samples | INT | r | 1.. | 2 | 
-metrics.recording.level | STRING | r | - | INFO | 
-metrics.sample.window.ms | LONG | r | 1.. | 30000 | 
-num.io.threads | INT | c | 1.. | 8 | 
-num.network.threads | INT | c | 1.. | 3 | 
-num.recovery.threads.per.data.dir | INT | c | 1.. | 2 | 
-num.replica.alter.log.dirs.threads | INT | r | - | <none> | 
-num.replica.fetchers | INT | c | 1.. | 1 | 
-offsets.commit.timeout.ms | INT | r | 1.. | 5000 | 
-offsets.load.buffer.size | INT | r | 1.. | 5242880 | 
-offsets.retention.check.interval.ms | LONG | r | 1.. | 600000 | 
-offsets.retention.minutes | INT | r | 1.. | 10080 | 
-offsets.topic.compression.codec | INT | r | - | 0 | 
-principal.builder.class | CLASS | b | - | org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder | 
-producer.id.expiration.check.interval.ms | INT | r | 1.. | 600000 | 
-producer.purgatory.purge.interval.requests | INT | r | - | 1000 | 
-queued.max.requests | INT | r | 1.. | 500 | 
-quota.window.num | INT | r | 1.. | 11 | 
-quota.window.size.seconds | INT | r | 1.. | 1 | 
-remote.fetch.max.wait.ms | INT | c | 1.. | 500 | 
-remote.list.offsets.request.timeout.ms | LONG | c | 1.. | 30000 | 
-remote.log.index.file.cache.total.size.bytes | LONG | c | 1.. | 1073741824 | 
-remote.log.index.file.cache.ttl.ms | LONG | r | -1.. | 900000 | 
-remote.log.manager.copier.thread.pool.size | INT | c | 1.. | 10 | 
-remote.log.manager.copy.max.bytes.per.second | LONG | c | 1.. | 9223372036854775807 | 
-remote.log.manager.copy.quota.window.num | INT | r | 1.. | 11 | 
-remote.log.manager.copy.quota.window.size.seconds | INT | r | 1.. | 1 | 
-remote.log.manager.expiration.thread.pool.size | INT | c | 1.. | 10 | 
-remote.log.manager.fetch.max.bytes.per.second | LONG | c | 1.. | 9223372036854775807 | 
-remote.log.manager.fetch.quota.window.num | INT | r | 1.. | 11 | 
-remote.log.manager.fetch.quota.window.size.seconds | INT | r | 1.. | 1 | 
-remote.log.manager.follower.thread.pool.size | INT | c | 1.. | 2 | 
-remote.log.manager.task.interval.ms | LONG | r | 1.. | 30000 | 
-remote.log.manager.task.retry.backoff.max.ms | LONG | r | 1.. | 30000 | 
-remote.log.manager.task.retry.backoff.ms | LONG | r | 1.. | 500 | 
-remote.log.manager.task.retry.jitter | DOUBLE | r | 0..0.5 | 0.2 | 
-remote.log.manager.thread.pool.size | INT | r | 1.. | 2 | 
-remote.log.metadata.custom.metadata.max.bytes | INT | r | 0.. | 128 | 
-remote.log.metadata.manager.class.name | STRING | r | - | org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager | 
-remote.log.metadata.manager.class.path | STRING | r | - | <none> | 
-remote.log.metadata.manager.impl.prefix | STRING | r | - | rlmm.config. | 
-remote.log.metadata.manager.listener.name | STRING | r | - | <none> | 
-remote.log.reader.max.pending.tasks | INT | r | 1.. | 100 | 
-remote.log.reader.threads | INT | c | 1.. | 10 | 
-remote.log.storage.manager.class.name | STRING | r | - | <none> | 
-remote.log.storage.manager.class.path | STRING | r | - | <none> | 
-remote.log.storage.manager.impl.prefix | STRING | r | - | rsm.config. | 
-remote.log.storage.system.enable | BOOLEAN | r | - | false | 
-replica.fetch.backoff.ms | INT | r | 0.. | 1000 | 
-replica.fetch.max.bytes | INT | r | 0.. | 1048576 | 
-replica.fetch.min.bytes | INT | r | - | 1 | 
-replica.fetch.response.max.bytes | INT | r | 0.. | 10485760 | 
-replica.fetch.wait.max.ms | INT | r | - | 500 | 
-replica.selector.class | STRING | r | - | <none> | 
-replica.socket.receive.buffer.bytes | INT | r | - | 65536 | 
-replica.socket.timeout.ms | INT | r | - | 30000 | 
-replication.quota.window.num | INT | r | 1.. | 11 | 
-replication.quota.window.size.seconds | INT | r | 1.. | 1 | 
-request.timeout.ms | INT | r | - | 30000 | 
-sasl.client.callback.handler.class | CLASS | r | - | <none> | 
-sasl.enabled.mechanisms | LIST | b | - | GSSAPI | 
-sasl.jaas.config | PASSWORD | b | - | <none> | 
-sasl.kerberos.kinit.cmd | STRING | b | - | /usr/bin/kinit | 
-sasl.kerberos.min.time.before.relogin | LONG | b | - | 60000 | 
-sasl.kerberos.principal.to.local.rules | LIST | b | - | DEFAULT | 
-sasl.kerberos.service.name | STRING | b | - | <none> | 
-sasl.kerberos.ticket.renew.jitter | DOUBLE | b | - | 0.05 | 
-sasl.kerberos.ticket.renew.window.factor | DOUBLE | b | - | 0.8 | 
-sasl.login.callback.handler.class | CLASS | r | - | <none> | 
-sasl.login.class | CLASS | r | - | <none> | 
-sasl.login.connect.timeout.ms | INT | r | - | <none> | 
-sasl.login.read.timeout.ms | INT | r | - | <none> | 
-sasl.login.refresh.buffer.seconds | SHORT | b | - | 300 | 
-sasl.login.refresh.min.period.seconds | SHORT | b | - | 60 | 
-sasl.login.refresh.window.factor | DOUBLE | b | - | 0.8 | 
-sasl.login.refresh.window.jitter | DOUBLE | b | - | 0.05 | 
-sasl.login.retry.backoff.max.ms | LONG | r | - | 10000 | 
-sasl.login.retry.backoff.ms | LONG | r | - | 100 | 
-sasl.mechanism.controller.protocol | STRING | r | - | GSSAPI | 
-sasl.mechanism.inter.broker.protocol | STRING | b | - | GSSAPI | 
-sasl.oauthbearer.assertion.algorithm | STRING | r | ~ES256/RS256 | RS256 | 
-sasl.oauthbearer.assertion.claim.aud | STRING | r | - | <none> | 
-sasl.oauthbearer.assertion.claim.exp.seconds | INT | r | 0..86400 | 300 | 
-sasl.oauthbearer.assertion.claim.iss | STRING | r | - | <none> | 
-sasl.oauthbearer.assertion.claim.jti.include | BOOLEAN | r | - | false | 
-sasl.oauthbearer.assertion.claim.nbf.seconds | INT | r | 0..3600 | 60 | 
-sasl.oauthbearer.assertion.claim.sub | STRING | r | - | <none> | 
-sasl.oauthbearer.assertion.file | STRING | r | - | <none> | 
-sasl.oauthbearer.assertion.private.key.file | STRING | r | - | <none> | 
-sasl.oauthbearer.assertion.private.key.passphrase | PASSWORD | r | - | <none> | 
-sasl.oauthbearer.assertion.template.file | STRING | r | - | <none> | 
-sasl.oauthbearer.client.credentials.client.id | STRING | r | - | <none> | 
-sasl.oauthbearer.client.credentials.client.secret | PASSWORD | r | - | <none> | 
-sasl.oauthbearer.clock.skew.seconds | INT | r | - | 30 | 
-sasl.oauthbearer.expected.audience | LIST | r | - |  | 
-sasl.oauthbearer.expected.issuer | STRING | r | - | <none> | 
-sasl.oauthbearer.jwks.endpoint.refresh.ms | LONG | r | - | 3600000 | 
-sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms | LONG | r | - | 10000 | 
-sasl.oauthbearer.jwks.endpoint.retry.backoff.ms | LONG | r | - | 100 | 
-sasl.oauthbearer.jwks.endpoint.url | STRING | r | - | <none> | 
-sasl.oauthbearer.jwt.retriever.class | CLASS | r | - | org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever | 
-sasl.oauthbearer.jwt.validator.class | CLASS | r | - | org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator | 
-sasl.oauthbearer.scope | STRING | r | - | <none> | 
-sasl.oauthbearer.scope.claim.name | STRING | r | - | scope | 
-sasl.oauthbearer.sub.claim.name | STRING | r | - | sub | 
-sasl.oauthbearer.token.endpoint.url | STRING | r | - | <none> | 
-sasl.server.callback.handler.class | CLASS | r | - | <none> | 
-sasl.server.max.receive.size | INT | r | - | 524288 | 
-security.inter.broker.protocol | STRING | r | PLAINTEXT/SSL/SASL_PLAINTEXT/SASL_SSL | PLAINTEXT | 
-security.providers | STRING | r | - | <none> | 
-server.max.startup.time.ms | LONG | r | 0.. | 9223372036854775807 | 
-share.coordinator.append.linger.ms | INT | r | -1.. | -1 | 
-share.coordinator.cached.buffer.max.bytes | INT | c | 524288.. | 1048588 | 
-share.coordinator.cold.partition.snapshot.interval.ms | INT | r | 1.. | 300000 | 
-share.coordinator.load.buffer.size | INT | r | 1.. | 5242880 | 
-share.coordinator.snapshot.update.records.per.snapshot | INT | r | 0..500 | 500 | 
-share.coordinator.state.topic.compression.codec | INT | r | - | 0 | 
-share.coordinator.state.topic.min.isr | SHORT | r | 1.. | 2 | 
-share.coordinator.state.topic.num.partitions | INT | r | 1.. | 50 | 
-share.coordinator.state.topic.prune.interval.ms | INT | r | 1.. | 300000 | 
-share.coordinator.state.topic.replication.factor | SHORT | r | 1.. | 3 | 
-share.coordinator.state.topic.segment.bytes | INT | r | 1.. | 104857600 | 
-share.coordinator.threads | INT | r | 1.. | 1 | 
-share.coordinator.write.timeout.ms | INT | r | 1.. | 5000 | 
-share.fetch.purgatory.purge.interval.requests | INT | r | - | 1000 | 
-socket.connection.setup.timeout.max.ms | LONG | r | - | 30000 | 
-socket.connection.setup.timeout.ms | LONG | r | - | 10000 | 
-ssl.allow.dn.changes | BOOLEAN | r | - | false | 
-ssl.allow.san.changes | BOOLEAN | r | - | false | 
-ssl.cipher.suites | LIST | b | - |  | 
-ssl.client.auth | STRING | b | required/requested/none | none | 
-ssl.enabled.protocols | LIST | b | - | TLSv1.2,TLSv1.3 | 
-ssl.endpoint.identification.algorithm | STRING | b | - | https | 
-ssl.engine.factory.class | CLASS | b | - | <none> | 
-ssl.key.password | PASSWORD | b | - | <none> | 
-ssl.keymanager.algorithm | STRING | b | - | SunX509 | 
-ssl.keystore.certificate.chain | PASSWORD | b | - | <none> | 
-ssl.keystore.key | PASSWORD | b | - | <none> | 
-ssl.keystore.location | STRING | b | - | <none> | 
-ssl.keystore.password | PASSWORD | b | - | <none> | 
-ssl.keystore.type | STRING | b | - | JKS | 
-ssl.principal.mapping.rules | STRING | r | - | DEFAULT | 
-ssl.protocol | STRING | b | - | TLSv1.3 | 
-ssl.provider | STRING | b | - | <none> | 
-ssl.secure.random.implementation | STRING | b | - | <none> | 
-ssl.trustmanager.algorithm | STRING | b | - | PKIX | 
-ssl.truststore.certificates | PASSWORD | b | - | <none> | 
-ssl.truststore.location | STRING | b | - | <none> | 
-ssl.truststore.password | PASSWORD | b | - | <none> | 
-ssl.truststore.type | STRING | b | - | JKS | 
-telemetry.max.bytes | INT | r | 1.. | 1048576 | 
-transaction.abort.timed.out.transaction.cleanup.interval.ms | INT | r | 1.. | 10000 | 
-transaction.max.timeout.ms | INT | r | 1.. | 900000 | 
-transaction.partition.verification.enable | BOOLEAN | c | - | true | 
-transaction.remove.expired.transaction.cleanup.interval.ms | INT | r | 1.. | 3600000 | 
-transaction.state.log.load.buffer.size | INT | r | 1.. | 5242880 | 
-transaction.two.phase.commit.enable | BOOLEAN | r | - | false | 
-transactional.id.expiration.ms | INT | r | 1.. | 604800000 | 
-unclean.leader.election.interval.ms | LONG | r | 1.. | 300000 | 
-unstable.api.versions.enable | BOOLEAN | r | - | false | 
-unstable.feature.versions.enable | BOOLEAN | r | - | false | 
+add.partitions.to.txn.retry.backoff.max.ms | INT | r | 0.. | 100 |
+    The longest the broker itself keeps trying to add a partition to a transaction.
+add.partitions.to.txn.retry.backoff.ms | INT | r | 1.. | 20 | The pause before the broker tries again to add a partition to a transaction.
+alter.config.policy.class.name | CLASS | r | - | <none> | A Java class that judges changes of settings.
+alter.log.dirs.replication.quota.window.num | INT | r | 1.. | 11 | How many samples the quota on moves between data directories remembers.
+alter.log.dirs.replication.quota.window.size.seconds | INT | r | 1.. | 1 | How long one sample of that quota lasts.
+authorizer.class.name | STRING | r | - |  | The Java class that decides who may do what.
+auto.leader.rebalance.enable | BOOLEAN | r | - | true | Give leaderships back to preferred replicas from time to time.
+background.threads | INT | c | 1.. | 10 | Threads for background work; here jobs have a pool of their own.
+broker.id | INT | r | - | -1 | The old name of `node.id`.
+client.quota.callback.class | CLASS | r | - | <none> | A Java class that computes client quotas.
+config.providers | LIST | c | - |  | Aliases of Java classes that look values up elsewhere.
+connection.failed.authentication.delay.ms | INT | r | 0.. | 100 |
+    How long to hold back the close of a connection that failed to authenticate, against guessing.
+connections.max.reauth.ms | LONG | r | - | 0 | How long a SASL session lasts before its client must authenticate again; 0 is for ever.
+controlled.shutdown.enable | BOOLEAN | r | - | true | Hand leaderships over before a stop.
+controller.performance.always.log.threshold.ms | LONG | r | 0.. | 2000 | A decision of the controller that takes longer than this is logged.
+controller.performance.sample.period.ms | LONG | r | 100.. | 60000 | How often figures of the controller's speed are logged.
+controller.quorum.append.linger.ms | INT | r | 0.. | 25 |
+    How long the leader of the quorum gathers records before a sync; here whatever comes during a sync shares the next.
+controller.quorum.auto.join.enable | BOOLEAN | r | - | false | Let a new controller make itself a voter.
+controller.quorum.election.backoff.max.ms | INT | r | 0.. | 1000 | The longest pause before another try at an election.
+controller.quorum.election.timeout.ms | INT | r | 0.. | 1000 | How long a voter does without a leader before it stands for election.
+controller.quorum.fetch.max.bytes | INT | r | 1.. | 1048576 | The most one Fetch within the quorum carries.
+controller.quorum.fetch.snapshot.max.bytes | INT | r | 1.. | 1048576 | The most one FetchSnapshot within the quorum carries.
+controller.quorum.fetch.timeout.ms | INT | r | 0.. | 2000 |
+    How long a voter goes without a fetch from the leader before it stands for election.
+controller.quorum.request.timeout.ms | INT | r | 0.. | 2000 | How long an answer within the quorum is waited for.
+controller.quorum.retry.backoff.ms | INT | r | 0.. | 20 | The pause before a failed request within the quorum is sent again.
+controller.quota.window.num | INT | r | 1.. | 11 | How many samples the quota on changes to the cluster remembers.
+controller.quota.window.size.seconds | INT | r | 1.. | 1 | How long one sample of that quota lasts.
+controller.socket.timeout.ms | INT | r | - | 30000 | How long a connection to the controller may take to answer.
+cordoned.log.dirs | LIST | b | - |  | Data directories that get no new partitions; `*` means all.
+create.topic.policy.class.name | CLASS | r | - | <none> | A Java class that judges new topics.
+delegation.token.expiry.check.interval.ms | LONG | r | 1.. | 3600000 | How often expired delegation tokens are looked for.
+delegation.token.expiry.time.ms | LONG | r | 1.. | 86400000 | How long a delegation token is valid unless renewed.
+delegation.token.max.lifetime.ms | LONG | r | 1.. | 604800000 | How long a delegation token can be kept alive by renewing it.
+delegation.token.secret.key | PASSWORD | r | - | <none> | The secret that signs delegation tokens, the same on every node.
+delete.records.purgatory.purge.interval.requests | INT | r | - | 1 |
+    After how many requests Kafka sweeps parked DeleteRecords; nothing piles up here.
+early.start.listeners | LIST | r | - | <none> | Listeners that open before the authorizer is ready.
+fetch.purgatory.purge.interval.requests | INT | r | - | 1000 | After how many requests Kafka sweeps parked Fetches; nothing piles up here.
+follower.fetch.last.tiered.offset.enable | BOOLEAN | c | - | false | Let an empty follower begin behind what lies in tiered storage.
+group.consumer.assignment.interval.ms | INT | c | 0.. | 1000 | The shortest time between two assignments of a consumer group.
+group.consumer.assignors | LIST | r | - | uniform,range | How a consumer group shares partitions out: the first is the default.
+group.consumer.heartbeat.interval.ms | INT | r | 1.. | 5000 | How often the members of a consumer group are to report.
+group.consumer.max.assignment.interval.ms | INT | r | 0.. | 15000 | The longest assignment interval a consumer group may set.
+group.consumer.max.heartbeat.interval.ms | INT | r | 1.. | 15000 | The longest heartbeat interval a consumer group may set.
+group.consumer.max.session.timeout.ms | INT | r | 1.. | 60000 | The longest session timeout a consumer group may set.
+group.consumer.max.size | INT | r | 1.. | 2147483647 | The most members of a consumer group.
+group.consumer.migration.policy | STRING | r | ~DISABLED/DOWNGRADE/UPGRADE/BIDIRECTIONAL | bidirectional |
+    Which way groups may change between the classic and the consumer protocol while they have members.
+group.consumer.min.assignment.interval.ms | INT | r | 0.. | 0 | The shortest assignment interval a consumer group may set.
+group.consumer.min.heartbeat.interval.ms | INT | r | 1.. | 5000 | The shortest heartbeat interval a consumer group may set.
+group.consumer.min.session.timeout.ms | INT | r | 1.. | 45000 | The shortest session timeout a consumer group may set.
+group.consumer.regex.refresh.interval.ms | INT | r | 10000.. | 600000 |
+    How often subscriptions by pattern are matched against the topics again.
+group.consumer.session.timeout.ms | INT | r | 1.. | 45000 | How long a member of a consumer group may be silent before it is out.
+group.coordinator.append.linger.ms | INT | r | -1.. | -1 | How long the group coordinator gathers records before an append; -1 adapts.
+group.coordinator.background.threads | INT | r | 1.. | 2 | Threads for background work of the group coordinator.
+group.coordinator.cached.buffer.max.bytes | INT | c | 524288.. | 1048588 |
+    The largest buffer the group coordinator keeps for its next append.
+group.coordinator.rebalance.protocols | LIST | r | consumer/classic/share/streams | classic,consumer,streams |
+    The group protocols that are served.
+group.coordinator.threads | INT | r | 1.. | 4 | Threads of the group coordinator.
+group.initial.rebalance.delay.ms | INT | r | - | 3000 | How long an empty classic group waits for more members before its first rebalance.
+group.max.session.timeout.ms | INT | r | - | 1800000 | The longest session timeout a classic member may ask for.
+group.max.size | INT | r | 1.. | 2147483647 | The most members of a classic group.
+group.min.session.timeout.ms | INT | r | - | 6000 | The shortest session timeout a classic member may ask for.
+group.share.assignment.interval.ms | INT | c | 0.. | 1000 | The shortest time between two assignments of a share group.
+group.share.assignors | LIST | r | - | simple | How a share group shares partitions out: the first is the default.
+group.share.delivery.count.limit | INT | r | 2..10 | 5 | How often a record is delivered to a share group before it is given up.
+group.share.heartbeat.interval.ms | INT | r | 1.. | 5000 | How often the members of a share group are to report.
+group.share.initialize.retry.interval.ms | INT | r | 1.. | 30000 | The pause before the state of a share group is initialized again.
+group.share.max.assignment.interval.ms | INT | r | 0.. | 15000 | The longest assignment interval a share group may set.
+group.share.max.delivery.count.limit | INT | r | 5..25 | 10 | The highest delivery count limit a share group may set.
+group.share.max.heartbeat.interval.ms | INT | r | 1.. | 15000 | The longest heartbeat interval a share group may set.
+group.share.max.partition.max.record.locks | INT | r | 2000..10000 | 4000 |
+    The highest limit of locked records per share partition that a group may set.
+group.share.max.record.lock.duration.ms | INT | r | 30000..3600000 | 60000 | The longest lock of a record that a share group may set.
+group.share.max.session.timeout.ms | INT | r | 1.. | 60000 | The longest session timeout a share group may set.
+group.share.max.share.sessions | INT | r | 1.. | 2000 | The most share sessions of a broker.
+group.share.max.size | INT | r | 1..1000 | 200 | The most members of a share group.
+group.share.min.assignment.interval.ms | INT | r | 0.. | 0 | The shortest assignment interval a share group may set.
+group.share.min.delivery.count.limit | INT | r | 2..5 | 2 | The lowest delivery count limit a share group may set.
+group.share.min.heartbeat.interval.ms | INT | r | 1.. | 5000 | The shortest heartbeat interval a share group may set.
+group.share.min.partition.max.record.locks | INT | r | 100..2000 | 100 |
+    The lowest limit of locked records per share partition that a group may set.
+group.share.min.record.lock.duration.ms | INT | r | 1000..30000 | 15000 | The shortest lock of a record that a share group may set.
+group.share.min.session.timeout.ms | INT | r | 1.. | 45000 | The shortest session timeout a share group may set.
+group.share.partition.max.record.locks | INT | r | 100..10000 | 2000 | How many records of a share partition may be locked at once.
+group.share.persister.class.name | STRING | r | - | org.apache.kafka.server.share.persister.DefaultStatePersister |
+    The Java class that keeps the state of share groups.
+group.share.record.lock.duration.ms | INT | r | 1000..3600000 | 30000 | How long a share consumer holds a record before others may have it.
+group.share.session.timeout.ms | INT | r | 1.. | 45000 | How long a member of a share group may be silent before it is out.
+group.streams.assignment.interval.ms | INT | c | 0.. | 1000 | The shortest time between two assignments of a streams group.
+group.streams.heartbeat.interval.ms | INT | r | 1.. | 5000 | How often the members of a streams group are to report.
+group.streams.initial.rebalance.delay.ms | INT | r | 0.. | 3000 |
+    How long a new streams group waits for more members before its first assignment.
+group.streams.max.assignment.interval.ms | INT | r | 0.. | 15000 | The longest assignment interval a streams group may set.
+group.streams.max.heartbeat.interval.ms | INT | r | 1.. | 15000 | The longest heartbeat interval a streams group may set.
+group.streams.max.session.timeout.ms | INT | r | 1.. | 60000 | The longest session timeout a streams group may set.
+group.streams.max.size | INT | r | 1.. | 2147483647 | The most members of a streams group.
+group.streams.max.standby.replicas | INT | r | 0.. | 2 | The most standby replicas a streams group may ask for.
+group.streams.min.assignment.interval.ms | INT | r | 0.. | 0 | The shortest assignment interval a streams group may set.
+group.streams.min.heartbeat.interval.ms | INT | r | 1.. | 5000 | The shortest heartbeat interval a streams group may set.
+group.streams.min.session.timeout.ms | INT | r | 1.. | 45000 | The shortest session timeout a streams group may set.
+group.streams.num.standby.replicas | INT | r | 0.. | 0 | The standby replicas of each task of a streams group.
+group.streams.session.timeout.ms | INT | r | 1.. | 45000 | How long a member of a streams group may be silent before it is out.
+internal.metadata.delete.delay.millis | LONG | r | - | 60000 | How long a dropped metadata segment waits before it is unlinked, for tests.
+internal.metadata.log.segment.bytes | INT | r | - | <none> | A metadata segment size below the public minimum, for tests.
+internal.metadata.max.batch.size.in.bytes | INT | r | - | 8388608 | The largest batch of the metadata log, for tests.
+kafka.metrics.polling.interval.secs | INT | r | 1.. | 10 | How often Kafka's own metrics reporters are called.
+kafka.metrics.reporters | LIST | r | - |  | Java classes that report metrics.
+leader.imbalance.check.interval.seconds | LONG | r | 1.. | 300 | How often the balance of leaderships is looked at.
+log.cleaner.backoff.ms | LONG | c | 0.. | 15000 | How long compaction rests when it finds nothing to do.
+log.cleaner.dedupe.buffer.size | LONG | c | - | 134217728 | The memory of compaction for the keys of one round, over all threads.
+log.cleaner.enable | BOOLEAN | r | - | true | Run compaction at all.
+log.cleaner.io.buffer.load.factor | DOUBLE | c | - | 0.9 | How full the compaction's table of keys may become.
+log.cleaner.io.buffer.size | INT | c | 0.. | 524288 | The memory of compaction for reading and writing, over all threads.
+log.cleaner.io.max.bytes.per.second | DOUBLE | c | - | 1.7976931348623157E308 | The most compaction reads and writes each second.
+log.cleaner.threads | INT | c | 0.. | 1 | Threads of compaction.
+log.dir.failure.timeout.ms | LONG | r | 1.. | 30000 | How long a broker that cannot report a failed data directory goes on before it stops.
+log.initial.task.delay.ms | LONG | r | 0.. | 30000 | How long after the start the first background round over the logs begins.
+max.connection.creation.rate | INT | c | 0.. | 2147483647 | The most new connections each second.
+max.connections.per.ip.overrides | STRING | c | - |  | Other limits for certain addresses, as address:count, comma separated.
+metadata.log.max.record.bytes.between.snapshots | LONG | r | 1.. | 20971520 | How many bytes of new metadata call for a snapshot.
+metadata.log.max.snapshot.interval.ms | LONG | r | 0.. | 3600000 | How old unsnapshotted metadata may become; 0 switches the rule off.
+metadata.max.retention.ms | LONG | r | - | 604800000 | How long old metadata segments and snapshots are kept.
+metric.reporters | LIST | c | - | org.apache.kafka.common.metrics.JmxReporter | Java classes that report metrics.
+metrics.num.samples | INT | r | 1.. | 2 | How many samples a rate is computed from.
+metrics.recording.level | STRING | r | - | INFO | How much is measured: INFO, DEBUG or TRACE.
+metrics.sample.window.ms | LONG | r | 1.. | 30000 | How long one sample of a rate lasts.
+num.io.threads | INT | c | 1.. | 8 | Threads that serve requests; here one loop serves them all.
+num.network.threads | INT | c | 1.. | 3 | Threads that serve sockets; here one loop serves them all.
+num.recovery.threads.per.data.dir | INT | c | 1.. | 2 | Threads for each data directory that recover logs at the start.
+num.replica.alter.log.dirs.threads | INT | r | - | <none> | Threads that move replicas between data directories.
+num.replica.fetchers | INT | c | 1.. | 1 | Fetchers for each broker that is followed.
+offsets.commit.timeout.ms | INT | r | 1.. | 5000 | How long an offset commit waits for the replicas of `__consumer_offsets`.
+offsets.load.buffer.size | INT | r | 1.. | 5242880 | How much of `__consumer_offsets` is read at a time when a coordinator starts.
+offsets.retention.check.interval.ms | LONG | r | 1.. | 600000 | How often expired offsets are looked for.
+offsets.retention.minutes | INT | r | 1.. | 10080 | How long the offsets of a group are kept once it is empty.
+offsets.topic.compression.codec | INT | r | - | 0 | The codec of `__consumer_offsets`, by number; 0 is none.
+principal.builder.class | CLASS | b | - | org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder |
+    The Java class that names a connection's principal.
+producer.id.expiration.check.interval.ms | INT | r | 1.. | 600000 | How often silent idempotent producers are looked for.
+producer.purgatory.purge.interval.requests | INT | r | - | 1000 |
+    After how many requests Kafka sweeps parked Produces; nothing piles up here.
+queued.max.requests | INT | r | 1.. | 500 |
+    How many requests Kafka queues before it stops reading; `queued.max.request.bytes` bounds them here.
+quota.window.num | INT | r | 1.. | 11 | How many samples client quotas remember.
+quota.window.size.seconds | INT | r | 1.. | 1 | How long one sample of client quotas lasts.
+remote.fetch.max.wait.ms | INT | c | 1.. | 500 | How long a Fetch waits for tiered storage.
+remote.list.offsets.request.timeout.ms | LONG | c | 1.. | 30000 | How long a ListOffsets waits for tiered storage.
+remote.log.index.file.cache.total.size.bytes | LONG | c | 1.. | 1073741824 | The room for index files fetched from tiered storage.
+remote.log.index.file.cache.ttl.ms | LONG | r | -1.. | 900000 | How long an unused index file from tiered storage is kept.
+remote.log.manager.copier.thread.pool.size | INT | c | 1.. | 10 | Threads that copy segments to tiered storage.
+remote.log.manager.copy.max.bytes.per.second | LONG | c | 1.. | 9223372036854775807 | The most bytes copied to tiered storage each second.
+remote.log.manager.copy.quota.window.num | INT | r | 1.. | 11 | How many samples that quota remembers.
+remote.log.manager.copy.quota.window.size.seconds | INT | r | 1.. | 1 | How long one sample of that quota lasts.
+remote.log.manager.expiration.thread.pool.size | INT | c | 1.. | 10 | Threads that drop expired segments from tiered storage.
+remote.log.manager.fetch.max.bytes.per.second | LONG | c | 1.. | 9223372036854775807 |
+    The most bytes fetched from tiered storage each second.
+remote.log.manager.fetch.quota.window.num | INT | r | 1.. | 11 | How many samples that quota remembers.
+remote.log.manager.fetch.quota.window.size.seconds | INT | r | 1.. | 1 | How long one sample of that quota lasts.
+remote.log.manager.follower.thread.pool.size | INT | c | 1.. | 2 | Threads by which followers learn what lies in tiered storage.
+remote.log.manager.task.interval.ms | LONG | r | 1.. | 30000 | How often tiered storage is attended to.
+remote.log.manager.task.retry.backoff.max.ms | LONG | r | 1.. | 30000 | The longest pause before a failed tiered task is tried again.
+remote.log.manager.task.retry.backoff.ms | LONG | r | 1.. | 500 | The first pause before a failed tiered task is tried again.
+remote.log.manager.task.retry.jitter | DOUBLE | r | 0..0.5 | 0.2 | The random share of that pause.
+remote.log.manager.thread.pool.size | INT | r | 1.. | 2 | The old name of `remote.log.manager.follower.thread.pool.size`.
+remote.log.metadata.custom.metadata.max.bytes | INT | r | 0.. | 128 | The most metadata a tiered storage plug-in may add to a segment.
+remote.log.metadata.manager.class.name | STRING | r | - |
+    org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager | The Java class for its metadata.
+remote.log.metadata.manager.class.path | STRING | r | - | <none> | Where that class is found.
+remote.log.metadata.manager.impl.prefix | STRING | r | - | rlmm.config. | The prefix of keys that are handed to that class.
+remote.log.metadata.manager.listener.name | STRING | r | - | <none> | The listener by which that class reaches the broker.
+remote.log.reader.max.pending.tasks | INT | r | 1.. | 100 | How many reads of tiered storage may wait.
+remote.log.reader.threads | INT | c | 1.. | 10 | Threads that read tiered storage.
+remote.log.storage.manager.class.name | STRING | r | - | <none> | The Java class that is the tiered storage.
+remote.log.storage.manager.class.path | STRING | r | - | <none> | Where that class is found.
+remote.log.storage.manager.impl.prefix | STRING | r | - | rsm.config. | The prefix of keys that are handed to that class.
+remote.log.storage.system.enable | BOOLEAN | r | - | false | Use tiered storage.
+replica.fetch.backoff.ms | INT | r | 0.. | 1000 | How long a follower rests after a partition's fetch failed.
+replica.fetch.max.bytes | INT | r | 0.. | 1048576 | The most a follower asks for each partition.
+replica.fetch.min.bytes | INT | r | - | 1 | How many bytes a follower's fetch waits for.
+replica.fetch.response.max.bytes | INT | r | 0.. | 10485760 | The most a follower asks for in one reply.
+replica.fetch.wait.max.ms | INT | r | - | 500 | How long a follower's fetch waits for new records.
+replica.selector.class | STRING | r | - | <none> | The Java class that sends consumers to a near replica.
+replica.socket.receive.buffer.bytes | INT | r | - | 65536 | The socket receive buffer of a follower.
+replica.socket.timeout.ms | INT | r | - | 30000 | How long a follower waits for an answer.
+replication.quota.window.num | INT | r | 1.. | 11 | How many samples the replication quota remembers.
+replication.quota.window.size.seconds | INT | r | 1.. | 1 | How long one sample of the replication quota lasts.
+request.timeout.ms | INT | r | - | 30000 | How long an answer of another node is waited for.
+sasl.client.callback.handler.class | CLASS | r | - | <none> | A Java class for the client side of SASL.
+sasl.enabled.mechanisms | LIST | b | - | GSSAPI | The SASL mechanisms that are offered.
+sasl.jaas.config | PASSWORD | b | - | <none> | The login of a SASL listener, in the form of Java's JAAS.
+sasl.kerberos.kinit.cmd | STRING | b | - | /usr/bin/kinit | Where the command kinit is found.
+sasl.kerberos.min.time.before.relogin | LONG | b | - | 60000 | The shortest pause between two Kerberos logins.
+sasl.kerberos.principal.to.local.rules | LIST | b | - | DEFAULT | Rules that turn Kerberos names into short names.
+sasl.kerberos.service.name | STRING | b | - | <none> | The Kerberos name that brokers run under.
+sasl.kerberos.ticket.renew.jitter | DOUBLE | b | - | 0.05 | The random share of the time until a ticket is renewed.
+sasl.kerberos.ticket.renew.window.factor | DOUBLE | b | - | 0.8 | The share of a ticket's life after which it is renewed.
+sasl.login.callback.handler.class | CLASS | r | - | <none> | A Java class for SASL logins.
+sasl.login.class | CLASS | r | - | <none> | A Java class for SASL logins.
+sasl.login.connect.timeout.ms | INT | r | - | <none> | How long a connection to the provider of tokens may take.
+sasl.login.read.timeout.ms | INT | r | - | <none> | How long an answer of the provider of tokens may take.
+sasl.login.refresh.buffer.seconds | SHORT | b | - | 300 | How long before its end a token is renewed at the latest.
+sasl.login.refresh.min.period.seconds | SHORT | b | - | 60 | The shortest time between two renewals of a token.
+sasl.login.refresh.window.factor | DOUBLE | b | - | 0.8 | The share of a token's life after which it is renewed.
+sasl.login.refresh.window.jitter | DOUBLE | b | - | 0.05 | The random share of that time.
+sasl.login.retry.backoff.max.ms | LONG | r | - | 10000 | The longest pause before a failed login is tried again.
+sasl.login.retry.backoff.ms | LONG | r | - | 100 | The first pause before a failed login is tried again.
+sasl.mechanism.controller.protocol | STRING | r | - | GSSAPI | The SASL mechanism towards controllers.
+sasl.mechanism.inter.broker.protocol | STRING | b | - | GSSAPI | The SASL mechanism between brokers.
+sasl.oauthbearer.assertion.algorithm | STRING | r | ~ES256/RS256 | RS256 | The algorithm that signs an assertion.
+sasl.oauthbearer.assertion.claim.aud | STRING | r | - | <none> | The audience that an assertion names.
+sasl.oauthbearer.assertion.claim.exp.seconds | INT | r | 0..86400 | 300 | How long an assertion is valid.
+sasl.oauthbearer.assertion.claim.iss | STRING | r | - | <none> | The issuer that an assertion names.
+sasl.oauthbearer.assertion.claim.jti.include | BOOLEAN | r | - | false | Give each assertion an id of its own.
+sasl.oauthbearer.assertion.claim.nbf.seconds | INT | r | 0..3600 | 60 | How long before it is made an assertion is already valid.
+sasl.oauthbearer.assertion.claim.sub | STRING | r | - | <none> | The subject that an assertion names.
+sasl.oauthbearer.assertion.file | STRING | r | - | <none> | A file with a finished assertion.
+sasl.oauthbearer.assertion.private.key.file | STRING | r | - | <none> | The file of the key that signs an assertion.
+sasl.oauthbearer.assertion.private.key.passphrase | PASSWORD | r | - | <none> | The passphrase of that key.
+sasl.oauthbearer.assertion.template.file | STRING | r | - | <none> | A file with further claims of an assertion.
+sasl.oauthbearer.client.credentials.client.id | STRING | r | - | <none> | The client id told to the provider of tokens.
+sasl.oauthbearer.client.credentials.client.secret | PASSWORD | r | - | <none> | The client secret told to the provider of tokens.
+sasl.oauthbearer.clock.skew.seconds | INT | r | - | 30 | How far the clocks of provider and broker may differ.
+sasl.oauthbearer.expected.audience | LIST | r | - |  | The audiences one of which a token must name.
+sasl.oauthbearer.expected.issuer | STRING | r | - | <none> | The issuer a token must name.
+sasl.oauthbearer.jwks.endpoint.refresh.ms | LONG | r | - | 3600000 | How often the provider's keys are fetched again.
+sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms | LONG | r | - | 10000 | The longest pause before the keys are tried again.
+sasl.oauthbearer.jwks.endpoint.retry.backoff.ms | LONG | r | - | 100 | The first pause before the keys are tried again.
+sasl.oauthbearer.jwks.endpoint.url | STRING | r | - | <none> | Where the provider's keys are found.
+sasl.oauthbearer.jwt.retriever.class | CLASS | r | - | org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever |
+    A Java class that fetches tokens.
+sasl.oauthbearer.jwt.validator.class | CLASS | r | - | org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator |
+    A Java class that checks tokens.
+sasl.oauthbearer.scope | STRING | r | - | <none> | The scope asked of the provider of tokens.
+sasl.oauthbearer.scope.claim.name | STRING | r | - | scope | The claim of a token that holds its scope.
+sasl.oauthbearer.sub.claim.name | STRING | r | - | sub | The claim of a token that holds its subject.
+sasl.oauthbearer.token.endpoint.url | STRING | r | - | <none> | Where the provider hands out tokens.
+sasl.server.callback.handler.class | CLASS | r | - | <none> | A Java class for the server side of SASL.
+sasl.server.max.receive.size | INT | r | - | 524288 | The largest SASL message before a connection has authenticated.
+security.inter.broker.protocol | STRING | r | PLAINTEXT/SSL/SASL_PLAINTEXT/SASL_SSL | PLAINTEXT |
+    The protocol between brokers when `inter.broker.listener.name` is not set.
+security.providers | STRING | r | - | <none> | Java classes of cryptography.
+server.max.startup.time.ms | LONG | r | 0.. | 9223372036854775807 | How long a start may take, for tests.
+share.coordinator.append.linger.ms | INT | r | -1.. | -1 | How long the share coordinator gathers records before an append; -1 adapts.
+share.coordinator.cached.buffer.max.bytes | INT | c | 524288.. | 1048588 |
+    The largest buffer the share coordinator keeps for its next append.
+share.coordinator.cold.partition.snapshot.interval.ms | INT | r | 1.. | 300000 |
+    How often a quiet share partition gets a snapshot of its state.
+share.coordinator.load.buffer.size | INT | r | 1.. | 5242880 |
+    How much of `__share_group_state` is read at a time when a coordinator starts.
+share.coordinator.snapshot.update.records.per.snapshot | INT | r | 0..500 | 500 | How many updates of a share partition follow one snapshot.
+share.coordinator.state.topic.compression.codec | INT | r | - | 0 | The codec of `__share_group_state`, by number; 0 is none.
+share.coordinator.state.topic.min.isr | SHORT | r | 1.. | 2 | The in-sync replicas `__share_group_state` needs.
+share.coordinator.state.topic.num.partitions | INT | r | 1.. | 50 | The partitions of `__share_group_state`; not to be changed later.
+share.coordinator.state.topic.prune.interval.ms | INT | r | 1.. | 300000 |
+    How often records of `__share_group_state` that are no longer needed are dropped.
+share.coordinator.state.topic.replication.factor | SHORT | r | 1.. | 3 | The replicas of `__share_group_state`.
+share.coordinator.state.topic.segment.bytes | INT | r | 1.. | 104857600 | The segment size of `__share_group_state`.
+share.coordinator.threads | INT | r | 1.. | 1 | Threads of the share coordinator.
+share.coordinator.write.timeout.ms | INT | r | 1.. | 5000 | How long a write waits for the replicas of `__share_group_state`.
+share.fetch.purgatory.purge.interval.requests | INT | r | - | 1000 |
+    After how many requests Kafka sweeps parked ShareFetches; nothing piles up here.
+socket.connection.setup.timeout.max.ms | LONG | r | - | 30000 | The longest time given to a new connection to another node.
+socket.connection.setup.timeout.ms | LONG | r | - | 10000 | The time first given to a new connection to another node.
+ssl.allow.dn.changes | BOOLEAN | r | - | false | Let a new certificate name another subject.
+ssl.allow.san.changes | BOOLEAN | r | - | false | Let a new certificate leave out alternative names.
+ssl.cipher.suites | LIST | b | - |  | The cipher suites that may be used; all that are safe when empty.
+ssl.client.auth | STRING | b | required/requested/none | none | Whether clients must show a certificate.
+ssl.enabled.protocols | LIST | b | - | TLSv1.2,TLSv1.3 | The versions of TLS that may be used.
+ssl.endpoint.identification.algorithm | STRING | b | - | https | How a server's name is checked against its certificate.
+ssl.engine.factory.class | CLASS | b | - | <none> | A Java class that makes TLS engines.
+ssl.key.password | PASSWORD | b | - | <none> | The password of the private key.
+ssl.keymanager.algorithm | STRING | b | - | SunX509 | Java's algorithm for key managers.
+ssl.keystore.certificate.chain | PASSWORD | b | - | <none> | The certificate chain, as PEM text.
+ssl.keystore.key | PASSWORD | b | - | <none> | The private key, as PEM text.
+ssl.keystore.location | STRING | b | - | <none> | The file of the private key and its certificates.
+ssl.keystore.password | PASSWORD | b | - | <none> | The password of that file.
+ssl.keystore.type | STRING | b | - | JKS | The form of that file.
+ssl.principal.mapping.rules | STRING | r | - | DEFAULT | Rules that turn a certificate's subject into a short name.
+ssl.protocol | STRING | b | - | TLSv1.3 | The newest version of TLS that is tried.
+ssl.provider | STRING | b | - | <none> | Java's provider of TLS.
+ssl.secure.random.implementation | STRING | b | - | <none> | Java's source of random numbers for TLS.
+ssl.trustmanager.algorithm | STRING | b | - | PKIX | Java's algorithm for trust managers.
+ssl.truststore.certificates | PASSWORD | b | - | <none> | The trusted certificates, as PEM text.
+ssl.truststore.location | STRING | b | - | <none> | The file of the trusted certificates.
+ssl.truststore.password | PASSWORD | b | - | <none> | The password of that file.
+ssl.truststore.type | STRING | b | - | JKS | The form of that file.
+telemetry.max.bytes | INT | r | 1.. | 1048576 | The most metrics a client may push at once.
+transaction.abort.timed.out.transaction.cleanup.interval.ms | INT | r | 1.. | 10000 |
+    How often transactions that took too long are looked for.
+transaction.max.timeout.ms | INT | r | 1.. | 900000 | The longest timeout a transaction may ask for.
+transaction.partition.verification.enable | BOOLEAN | c | - | true |
+    Ask the coordinator whether a partition belongs to the transaction before taking its records.
+transaction.remove.expired.transaction.cleanup.interval.ms | INT | r | 1.. | 3600000 | How often expired transactional ids are looked for.
+transaction.state.log.load.buffer.size | INT | r | 1.. | 5242880 |
+    How much of `__transaction_state` is read at a time when a coordinator starts.
+transaction.two.phase.commit.enable | BOOLEAN | r | - | false | Let transactions be prepared and committed by an outside coordinator.
+transactional.id.expiration.ms | INT | r | 1.. | 604800000 | How long the state of an unused transactional id is kept.
+unclean.leader.election.interval.ms | LONG | r | 1.. | 300000 | How often leaderless partitions are looked at for an unclean election.
+unstable.api.versions.enable | BOOLEAN | r | - | false | Serve versions of APIs that Kafka has not released.
+unstable.feature.versions.enable | BOOLEAN | r | - | false | Allow levels of features that Kafka has not released.
 """
 
 _UPDATES = {"r": Update.READ_ONLY, "b": Update.PER_BROKER, "c": Update.CLUSTER_WIDE}
@@ -294,7 +323,7 @@ _LISTENER_PREFIX = "listener.name."
 def _read(table: str) -> dict[str, tuple[Key, Value]]:
     """(key, default) by name."""
     keys: dict[str, tuple[Key, Value]] = {}
-    for line in table.splitlines():
+    for line in table.replace("\n    ", " ").splitlines():
         name, kind, update, bounds, default, doc = (part.strip() for part in line.split(" | ", 5))
         at_least, at_most, choices = _bounds(bounds)
         key = Key(name, Kind[kind], doc, at_least, at_most, choices=choices, update=_UPDATES[update], has_effect=False)
