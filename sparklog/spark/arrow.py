@@ -1,0 +1,126 @@
+"""Columns of records and Arrow arrays over the very same buffers, both ways: nothing is copied and no record becomes an object.
+
+What is the same in every row, the topic and the partition, is built once for the largest number of rows seen and sliced after that.
+"""
+
+from array import array
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from sparklog.model import Offset, TopicPartition
+from sparklog.record.batch import Buffer
+from sparklog.record.columns import (
+    HEADERS,
+    KEY,
+    OFFSET,
+    TIMESTAMP,
+    TIMESTAMP_TYPE,
+    VALUE,
+    BinaryColumn,
+    Columns,
+    FixedColumn,
+    HeadersColumn,
+    read_columns,
+)
+from sparklog.spark.schema import arrow_schema
+
+_FLAGS = {"key": KEY, "value": VALUE, "offset": OFFSET, "timestamp": TIMESTAMP, "timestampType": TIMESTAMP_TYPE, "headers": HEADERS}
+_ROWS_MIN = 1 << 14
+
+
+class ArrowColumns:
+    """Turns batches of one partition into Arrow, with the columns that `schema` chooses and no others built."""
+
+    def __init__(self, schema: StructType, partition: TopicPartition) -> None:
+        self._schema = arrow_schema(schema)
+        self._wanted = sum(_FLAGS.get(name, 0) for name in self._schema.names)
+        self._partition = partition
+        self._constant_rows = 0
+        self._topics = self._partitions = pa.nulls(0)
+
+    def record_batches(self, batches: memoryview, start: Offset, limit: Offset) -> Iterator[tuple[pa.RecordBatch, Offset]]:
+        """The records of `[start, limit)` in `batches`, in order, each piece with the offset after it."""
+        # The reader has compared every CRC already.
+        for columns in read_columns([batches], start, limit, self._wanted, verify_crc=False):
+            arrays = [self._array(field, columns) for field in self._schema]
+            yield pa.RecordBatch.from_arrays(arrays, schema=self._schema), Offset(columns.next_offset)
+
+    def _array(self, field: pa.Field, columns: Columns) -> pa.Array:
+        match field.name:
+            case "key":
+                return _binary(field.type, columns.count, columns.key)
+            case "value":
+                return _binary(field.type, columns.count, columns.value)
+            case "offset":
+                return _fixed(field.type, columns.count, columns.offsets)
+            case "timestamp":
+                return _fixed(field.type, columns.count, columns.timestamps)
+            case "timestampType":
+                return _fixed(field.type, columns.count, columns.timestamp_types)
+            case "headers":
+                return _headers(field.type, columns.count, columns.headers)
+        self._make_constants(columns.count)
+        return (self._topics if field.name == "topic" else self._partitions)[: columns.count]
+
+    def _make_constants(self, rows: int) -> None:
+        if rows <= self._constant_rows:
+            return
+        self._constant_rows = rows = max(rows, 2 * self._constant_rows, _ROWS_MIN)
+        topic = self._partition.topic.encode()
+        ends = array("i", range(0, (rows + 1) * len(topic), len(topic))).tobytes()
+        self._topics = _binary(pa.string(), rows, BinaryColumn(None, ends, topic * rows))
+        self._partitions = _fixed(pa.int32(), rows, array("i", [self._partition.partition]).tobytes() * rows)
+
+
+def _binary(kind: pa.DataType, count: int, column: BinaryColumn | None) -> pa.Array:
+    assert column is not None, "a column that was asked for"
+    nulls = 0 if column.validity is None else -1
+    return pa.Array.from_buffers(kind, count, [_held(column.validity), _held(column.offsets), _held(column.data)], null_count=nulls)
+
+
+def _fixed(kind: pa.DataType, count: int, values: Buffer | None) -> pa.Array:
+    assert values is not None, "a column that was asked for"
+    return pa.Array.from_buffers(kind, count, [None, _held(values)], null_count=0)
+
+
+def _headers(kind: pa.DataType, count: int, column: HeadersColumn | None) -> pa.Array:
+    assert column is not None, "a column that was asked for"
+    header_count = memoryview(column.keys.offsets).nbytes // 4 - 1
+    struct = kind.value_type
+    pairs = [_binary(struct.field(0).type, header_count, column.keys), _binary(struct.field(1).type, header_count, column.values)]
+    headers = pa.StructArray.from_arrays(pairs, fields=list(struct))
+    return pa.Array.from_buffers(kind, count, [_held(column.validity), _held(column.offsets)], children=[headers])
+
+
+def _held(buffer: Buffer | None) -> pa.Buffer | None:
+    return None if buffer is None else pa.py_buffer(buffer)
+
+
+def binary_column(values: pa.Array) -> BinaryColumn:
+    """A string or binary array as a column; large types are brought to 32-bit offsets."""
+    if pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type):
+        values = values.cast(pa.binary())
+    validity, offsets, data = values.buffers()
+    return BinaryColumn(validity, _or_empty(offsets, 4), _or_empty(data, 0), values.offset)
+
+
+def fixed_column(values: pa.Array) -> FixedColumn:
+    """An array of integers as a column."""
+    validity, content = values.buffers()
+    return FixedColumn(validity, _or_empty(content, 0), values.offset)
+
+
+def headers_column(lists: pa.Array) -> HeadersColumn:
+    """An array of lists of (key, value) as a column."""
+    pairs = lists.values
+    validity, offsets = lists.buffers()[:2]
+    # A struct's own offset is not in its children.
+    keys, values = (pairs.field(index) for index in range(2))
+    return HeadersColumn(validity, _or_empty(offsets, 4), binary_column(keys), binary_column(values), lists.offset)
+
+
+def _or_empty(buffer: pa.Buffer | None, size: int) -> Buffer:
+    """The buffer, or zeros where Arrow leaves one out for an array without rows."""
+    return memoryview(buffer) if buffer is not None else bytes(size)

@@ -1,0 +1,116 @@
+"""Rows that are to become records: which columns they have, which topic and partition each goes to, and which row is wrong.
+
+The columns are those that Spark's Kafka connector writes: `value`, and where they exist `key`, `headers`, `topic` and `partition`. Any
+other column is left out, as there, so that what was read from a topic can be written as it is.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType
+
+from sparklog.errors import SettingsError, SparklogError
+from sparklog.spark.options import Options
+
+_HEADERS = "array<struct<key:string,value:binary>>"
+_EXPECTED = {
+    "key": "string or binary",
+    "value": "string or binary",
+    "headers": _HEADERS,
+    "topic": "string",
+    "partition": "int",
+}
+_ARROW = {
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "headers": pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])),
+}
+
+
+class RowRefused(SparklogError):
+    """A row that cannot become a record; says which, counted from 0 within its task, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRows:
+    """Rows for one topic; `numbers` are their places in the batch they came in, None for all of it in order."""
+
+    topic: str
+    rows: pa.RecordBatch
+    numbers: pa.Array | None
+
+    def number_of(self, row: int, rows_before: int) -> int:
+        """The place in its task of row `row` of `rows`."""
+        return rows_before + (row if self.numbers is None else int(self.numbers[row].as_py()))
+
+
+def check_frame(schema: StructType, options: Options) -> None:
+    """Refuses a frame that cannot be written, before anything runs: names the column and the remedy."""
+    for column in schema.fields:
+        if column.name in _EXPECTED and not _is_expected(column.name, column.dataType):
+            kind = column.dataType.simpleString()
+            raise SettingsError(f"column {column.name!r} is {kind}, and must be {_EXPECTED[column.name]}: cast it")
+    if "value" not in schema.names:
+        raise SettingsError("column 'value' is missing: a record needs one, as in df.selectExpr('to_json(struct(*)) AS value')")
+    if options.topic is None and "topic" not in schema.names:
+        raise SettingsError("nothing says where to write: give the option 'topic' or a column 'topic'")
+
+
+def _is_expected(name: str, kind: DataType) -> bool:
+    if name in ("key", "value"):
+        return isinstance(kind, StringType | BinaryType)
+    if name == "topic":
+        return isinstance(kind, StringType)
+    if name == "partition":
+        return isinstance(kind, IntegerType)
+    if not isinstance(kind, ArrayType) or not isinstance(kind.elementType, StructType):
+        return False
+    fields = kind.elementType.fields
+    return (
+        [f.name for f in fields] == ["key", "value"]
+        and isinstance(fields[0].dataType, StringType)
+        and isinstance(fields[1].dataType, BinaryType)
+    )
+
+
+def rows_by_topic(batch: pa.RecordBatch, topic: str | None, *, rows_before: int) -> Iterator[TopicRows]:
+    """The rows of `batch` for each topic, in order within a topic; `topic` stands for all of them if given."""
+    if topic is not None:
+        yield TopicRows(topic, batch, None)
+        return
+    column = batch.column("topic")
+    if column.null_count:
+        number = rows_before + pc.index(pc.is_null(column), True).as_py()
+        raise RowRefused(f"column 'topic' is null in row {number} of its task, and there is no option 'topic'")
+    names: Sequence[str] = pc.unique(column).to_pylist()
+    for name in names:
+        if len(names) == 1:
+            yield TopicRows(name, batch, None)
+        else:
+            numbers = pc.indices_nonzero(pc.equal(column, name))
+            yield TopicRows(name, batch.take(numbers), numbers)
+
+
+def check_partitions(rows: TopicRows, partition_count: int, *, rows_before: int) -> None:
+    """Refuses a partition that the topic does not have; null leaves the choice to the key."""
+    if "partition" not in rows.rows.schema.names:
+        return
+    column = rows.rows.column("partition")
+    bounds = pc.min_max(column)
+    if not bounds["min"].is_valid or (bounds["min"].as_py() >= 0 and bounds["max"].as_py() < partition_count):
+        return
+    outside = pc.or_(pc.less(column, 0), pc.greater_equal(column, partition_count))
+    at = pc.index(outside, True).as_py()
+    number = rows.number_of(at, rows_before)
+    raise RowRefused(
+        f"column 'partition' is {column[at].as_py()} in row {number} of its task,"
+        f" but topic {rows.topic!r} has partitions 0 to {partition_count - 1}"
+    )
+
+
+def frame_arrow_schema(schema: StructType) -> pa.Schema:
+    """The Arrow schema of a frame that `check_frame` let pass, for a Spark that hands over rows."""
+    kinds = {"string": pa.string(), "binary": pa.binary()}
+    return pa.schema([pa.field(c.name, _ARROW.get(c.name) or kinds[c.dataType.simpleString()]) for c in schema.fields])

@@ -1,0 +1,67 @@
+"""One Spark session and one broker for the directory; a topic of its own for every test.
+
+`SPARKLOG_TEST_BOOTSTRAP=host:port` runs the tests against the broker there, a real Kafka for instance, instead of one of ours.
+"""
+
+import itertools
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparklog import Admin
+
+NUMBERS = itertools.count(1)
+MakeTopic = Callable[..., str]
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """A Spark of two cores whose Python workers are this Python."""
+    pyspark = pytest.importorskip("pyspark.sql", reason="needs pyspark")
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        pytest.skip("Spark needs Java")
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.streaming.stopTimeout": "20s",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={Path(__file__).parents[2] / 'examples' / 'log4j2.properties'}",
+    }
+    builder = pyspark.SparkSession.builder.master("local[2]").appName("sparklog-tests")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def servers(request: pytest.FixtureRequest) -> str:
+    """The broker's address."""
+    named = os.environ.get("SPARKLOG_TEST_BOOTSTRAP")
+    return named or request.getfixturevalue("sparklog_broker").bootstrap_servers
+
+
+@pytest.fixture(scope="session")
+def admin(servers: str) -> Iterator[Admin]:
+    with Admin(bootstrap_servers=servers) as admin:
+        yield admin
+
+
+@pytest.fixture
+def make_topic(admin: Admin) -> MakeTopic:
+    """Makes a topic of `partitions` partitions that no other test uses, and tells its name."""
+
+    def make(partitions: int = 1, *, prefix: str = "t") -> str:
+        topic = f"{prefix}-{os.getpid()}-{next(NUMBERS)}"
+        admin.create_topics({topic: partitions})
+        return topic
+
+    return make
