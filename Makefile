@@ -4,7 +4,7 @@ PYTHON ?= python3
 PY := .venv/bin/python
 INSTALLED := .venv/.installed
 KERNELS := .venv/.kernels
-KERNEL_SOURCES := $(wildcard sparklog/kernels/*.pyx) $(wildcard sparklog/kernels/*_reference.py)
+KERNEL_SOURCES := $(wildcard sparklog/kernels/*.pyx sparklog/kernels/*.pxi sparklog/kernels/*.h)
 COPY_JARS := mvn -q -B org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies -DincludeScope=runtime
 
 .DEFAULT_GOAL := help
