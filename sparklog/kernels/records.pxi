@@ -24,7 +24,7 @@ cdef extern from *:
     #define SL_UNLIKELY(x) __builtin_expect(!!(x), 0)
     #endif
 
-    static inline uint16_t sl_get16(const uint8_t *p) { return (uint16_t)((p[0] << 8) | p[1]); }
+    static inline int16_t sl_get16(const uint8_t *p) { return (int16_t)(uint16_t)((p[0] << 8) | p[1]); }
     static inline uint32_t sl_get32(const uint8_t *p) { uint32_t v; memcpy(&v, p, 4); return SL_SWAP32(v); }
     static inline uint64_t sl_get64(const uint8_t *p) { uint64_t v; memcpy(&v, p, 8); return SL_SWAP64(v); }
     static inline void sl_put16(uint8_t *p, uint16_t v) { p[0] = (uint8_t)(v >> 8); p[1] = (uint8_t)v; }
