@@ -126,12 +126,12 @@ cpdef enum:
 
 cdef enum:
     FIELDS_MAX = 64
-    ALLOWANCE_PER_BYTE = 56
+    ALLOWANCE_PER_BYTE = 60
     ALLOWANCE_BASE = 4096
-    ALLOWANCE_MAX = 240 << 20
+    ALLOWANCE_MAX = 248 << 20
     STRING_BYTES_MAX = 0x7FFF
     COPY_BELOW = 512
-    LIST_COST = 80
+    LIST_COST = 64
     TEXT_COST = 80
     VIEW_COST = 256
     TAG_COST = 64
@@ -191,7 +191,7 @@ cdef class Program:
             raise MemoryError()
         self.cls, self.is_flexible, self.kept = cls, is_flexible, []
         self.minimal_bytes = is_flexible
-        self.cost = 0 if cls is None else 32 + 8 * len(operations)
+        self.cost = 0 if cls is None else 16 + 8 * len(operations)
         for operation in operations:
             self.add(operation)
         tagged = sorted((operation[6], index) for index, operation in enumerate(operations) if operation[6] >= 0 and operation[0] < ABSENT)

@@ -17,10 +17,10 @@ BOOL, INT8, INT16, UINT16, INT32, UINT32, INT64, FLOAT64, UUID = range(9)
 STRING, COMPACT_STRING, BYTES, COMPACT_BYTES, RECORDS, COMPACT_RECORDS = range(9, 15)
 ARRAY, COMPACT_ARRAY, STRUCT, NULLABLE_STRUCT, ABSENT, ABSENT_ESSENTIAL = range(15, 21)
 
-ALLOWANCE_PER_BYTE = 56
+ALLOWANCE_PER_BYTE = 60
 """With what is not charged, mainly sizes rounded up by the allocator, this stays below 64 times the frame."""
 ALLOWANCE_BASE = 4096
-ALLOWANCE_MAX = 240 << 20
+ALLOWANCE_MAX = 248 << 20
 STRING_BYTES_MAX = 0x7FFF
 FIELDS_MAX = 64
 COPY_BELOW = 512
@@ -43,7 +43,7 @@ _MINIMAL_BYTES = {STRING: 2, BYTES: 4, RECORDS: 4, ARRAY: 4, STRUCT: 0, ABSENT: 
 # What a value takes in memory: of fixed size, charged with its struct, or of any length, charged with that length when it is met.
 _FIXED_COST = {BOOL: 0, INT8: 0, UUID: 64}
 _NUMBER_COST = 32
-_LIST_COST = 80
+_LIST_COST = 64
 _TEXT_COST = 80
 _VIEW_COST = 256
 _TAG_COST = 64
@@ -65,7 +65,7 @@ class Program:
         )
         self.minimal_bytes = is_flexible + sum(_minimal_bytes(operation) for operation in operations)
         # What one value takes in memory, beside its strings, bytes, records and lists.
-        self.cost = sum(map(_cost, operations)) + (32 + 8 * len(operations) if cls is not None else 0)
+        self.cost = sum(map(_cost, operations)) + (16 + 8 * len(operations) if cls is not None else 0)
 
 
 def _minimal_bytes(operation: Operation) -> int:
