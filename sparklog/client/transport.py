@@ -36,6 +36,11 @@ def now_us() -> Micros:
     return Micros(time.monotonic_ns() // 1000)
 
 
+def entropy(size: int) -> bytes:
+    """Chance, for the machines that take it from outside."""
+    return os.urandom(size)
+
+
 def instant() -> Instant:
     """Both clocks."""
     return Instant(now_us(), Millis(time.time_ns() // 1_000_000))
@@ -62,7 +67,7 @@ class Network:
 
     def __init__(self, settings: ClientSettings, *, can_be_woken: bool = False, in_flight_max: int | None = None) -> None:
         self.settings = settings
-        self.cluster = Cluster(settings, os.urandom)
+        self.cluster = Cluster(settings, entropy)
         self.allow_auto_create = True
         self._in_flight_max = settings.max_in_flight_requests_per_connection if in_flight_max is None else in_flight_max
         self._buffers = ReceiveBuffers()

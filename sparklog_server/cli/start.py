@@ -46,8 +46,7 @@ def start(
     from sparklog_server.broker.broker import Broker
     from sparklog_server.config.load import load
     from sparklog_server.daemon.logs import TraceLog
-    from sparklog_server.daemon.server import Server, entropy, prepare_process
-    from sparklog_server.disk.door import StorageError
+    from sparklog_server.daemon.server import REFUSALS, Server, entropy, prepare_process
     from sparklog_server.disk.os_disk import OsDisk
 
     loaded = load(config, given, is_insecure_allowed=insecure)
@@ -66,5 +65,5 @@ def start(
             owned_directory=owned_directory,
         )
         return server.run()
-    except StorageError as error:
+    except REFUSALS as error:
         raise click.ClickException(str(error)) from error

@@ -31,6 +31,7 @@ from sparklog_server.daemon.parent import CHECKED_EVERY_S, Parent
 from sparklog_server.daemon.pump import Halted, Pump, Serving
 from sparklog_server.daemon.reactor import Reactor
 from sparklog_server.disk.door import Disk, StorageError
+from sparklog_server.log.log_dir import DirectoryRefused
 
 ACCEPTED_PER_TURN: Final = 64
 ACCEPT_AGAIN_S: Final = 0.1
@@ -40,6 +41,9 @@ OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, 
 SWITCH_INTERVAL_S: Final = 0.0005
 # A socket counts as writable only while less than this waits in it unsent: a slow reader ties up that little of the kernel's memory.
 NOTSENT_BYTES: Final = 128 << 10
+
+# What keeps a broker from starting and can be told in a sentence; anything else is a bug.
+REFUSALS: Final = (SparklogError, StorageError, DirectoryRefused)
 
 MakeBroker = Callable[[BrokerSettings, Disk, Callable[..., None]], Serving]
 
@@ -94,7 +98,7 @@ class Server:
                     self._reactor.turn(self._run_due())
         except Halted as halted:
             self._halt(str(halted))
-        except (StorageError, SparklogError) as error:
+        except REFUSALS as error:
             if self._broker.is_ready:
                 self._halt(str(error))
             raise

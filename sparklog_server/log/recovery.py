@@ -63,14 +63,25 @@ def recover(
 ) -> Recovered:
     """Read the files of a partition, repair what a crash left, and know the log. Raises StorageError."""
     segments = _open_segments(disk, directory)
-    epochs, are_epochs_known = _read_epochs(disk, directory)
+    content = disk.read(f"{directory}/{EPOCH_FILE}")
+    epochs = _parse_epochs(content)
     unsynced: list[DiskFile] = []
     doubtful = len(segments)
+    if not was_clean and segments and content is None and recovery_point <= log_start_offset < segments[0].base_offset:
+        # Never synced, or its epochs were on disk: the name of the first segment was lost, and what follows was promised to nobody.
+        for segment in segments:
+            _remove_segment(disk, segment)
+        segments = []
+        doubtful = 0
     if segments:
         if not (was_clean and _load_active(segments[-1])):
             doubtful = len(segments) - 1
         if not was_clean:
             doubtful = max(bisect_right(segments, recovery_point, key=base_offset_of) - 1, 0)
+    for segment in segments[: min(doubtful, len(segments) - 1)]:
+        segment.settle()
+    if epochs is None:
+        epochs = _epochs_of(segments[:doubtful])
     end_offset = _repair(disk, segments, doubtful, epochs, settings, recovery_point=recovery_point)
     if not segments or end_offset < log_start_offset:
         for segment in segments:
@@ -82,8 +93,6 @@ def recover(
         if segment is not segments[-1]:
             unsynced.extend(segment.save_indexes())
     log_start_offset = Offset(max(log_start_offset, segments[0].base_offset))
-    if not are_epochs_known:
-        _rebuild_epochs(segments, epochs)
     epochs.truncate_end(end_offset)
     epochs.truncate_start(log_start_offset)
     producers, snapshot_offset = recover_producers(disk, directory, segments, log_start_offset=log_start_offset, end_offset=end_offset)
@@ -118,14 +127,12 @@ def offset_of(name: str, suffix: str) -> Offset | None:
     return Offset(int(digits)) if name.endswith(suffix) and len(digits) == _NAME_DIGITS and digits.isdecimal() else None
 
 
-def _read_epochs(disk: Disk, directory: str) -> tuple[EpochCache, bool]:
-    content = disk.read(f"{directory}/{EPOCH_FILE}")
-    if content is not None:
-        try:
-            return EpochCache.parse(content), True
-        except CheckpointCorrupt:
-            pass  # the batches carry their epochs: they are read again
-    return EpochCache(), False
+def _parse_epochs(content: bytes | None) -> EpochCache | None:
+    """The epochs of the checkpoint; None if it is missing or damaged: the batches carry their epochs, so they are read again."""
+    try:
+        return None if content is None else EpochCache.parse(content)
+    except CheckpointCorrupt:
+        return None
 
 
 def _load_active(active: Segment) -> bool:
@@ -199,11 +206,14 @@ def _remove_segment(disk: Disk, segment: Segment) -> None:
         disk.remove(segment.path(suffix))
 
 
-def _rebuild_epochs(segments: list[Segment], epochs: EpochCache) -> None:
+def _epochs_of(segments: list[Segment]) -> EpochCache:
+    """The epochs that the batches of these segments carry."""
+    epochs = EpochCache()
     for segment in segments:
         for _, header in walk(segment.file, 0):
-            if header[2] > epochs.latest or not epochs.entries:
+            if header[2] > epochs.latest:
                 epochs.assign(LeaderEpoch(header[2]), Offset(header[0]))
+    return epochs
 
 
 # -- producers

@@ -70,7 +70,8 @@ def broker(data_dir: Path, *arguments: str) -> BrokerProcess:
 def is_served(connection: socket.socket) -> bool:
     """Whether an ApiVersions request gets its answer on this connection."""
     connection.sendall(API_VERSIONS)
-    return receive_until_closed(connection, at_most=8)[4:8] == struct.pack(">i", 7)
+    length = int.from_bytes(receive_until_closed(connection, at_most=4))
+    return receive_until_closed(connection, at_most=length)[:4] == struct.pack(">i", 7)
 
 
 def receive_until_closed(connection: socket.socket, *, at_most: int = 1 << 20) -> bytes:

@@ -82,9 +82,9 @@ def test_a_schema_names_each_column_once_and_at_least_one() -> None:
         check_projection(StructType([known["value"], known["value"]]), include_headers=False)
     with pytest.raises(SettingsError, match="at least one column"):
         check_projection(StructType([]), include_headers=False)
+    projection = StructType([source_schema(include_headers=False)["key"]])
+    projection["key"].nullable = False
     with pytest.raises(SettingsError, match="cannot say NOT NULL"):
-        projection = StructType([source_schema(include_headers=False)["key"]])
-        projection["key"].nullable = False
         check_projection(projection, include_headers=False)
 
 

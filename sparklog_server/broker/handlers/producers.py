@@ -13,7 +13,8 @@ _WAIT_MS = 30_000
 def init_producer_id(context: Context, call: Call, request: InitProducerIdRequest, now: Instant) -> InitProducerIdResponse | Parked:
     """A fresh producer id at epoch 0; waits when the block of ids is used up."""
     if request.transactional_id is not None:
-        code = ErrorCode.INVALID_REQUEST if not request.transactional_id else ErrorCode.COORDINATOR_NOT_AVAILABLE
+        # Transactions are not served yet; a code that clients do not try again says so at once.
+        code = ErrorCode.INVALID_REQUEST if not request.transactional_id else ErrorCode.UNSUPPORTED_VERSION
         return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
     ids = context.producer_ids
     producer_id = ids.take()
