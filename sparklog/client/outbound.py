@@ -1,0 +1,404 @@
+"""Whole batches on their way to the partition leaders: sequences, requests in flight, retries in order, time limits.
+
+A machine without I/O. Batches go in by `add`; `requests` says what to send to whom; `replied` and `failed` take in what came of it and tell
+which batches are done. A partition's line:
+
+    waiting --requests--> in flight --acknowledged--> done
+       ^                      | retriable error, connection lost
+       +------ returned <-----+        (only when nothing of the line is in flight any more)
+
+A line that lost a batch sends nothing until everything of it in flight has been answered; then its batches go again in their old order with
+their old sequences, so the broker knows duplicates (KIP-98) and order holds with five requests in flight. If the broker does not know the
+sequence of the first of them, its state is lost, or a batch before was given up: the line begins anew with the next producer epoch
+(KIP-360). Without idempotence retries may reorder, as in Kafka.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+
+from sparklog.client.cluster import NO_NODE, Cluster, Entropy, backoff_us
+from sparklog.client.failures import DeliveryFailed
+from sparklog.client.settings import ClientSettings
+from sparklog.errors import BrokerError, ErrorCode, SparklogError, code_of
+from sparklog.kernels import scan
+from sparklog.model import NO_EPOCH, LeaderEpoch, Micros, NodeId, ProducerEpoch, ProducerId, TopicPartition
+from sparklog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from sparklog.wire.messages.produce import PartitionProduceData, PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceData
+from sparklog.wire.schema import ZERO_UUID
+
+NO_PRODUCER_ID: Final = ProducerId(-1)
+EPOCH_MAX: Final = (1 << 15) - 1
+SEQUENCE_MASK: Final = (1 << 31) - 1
+VERSION_BEFORE_TOPIC_IDS: Final = 12
+NOT_SENT: Final = -1
+IN_FLIGHT_PER_PARTITION_MAX: Final = 5
+"""Brokers remember the last five batches of a producer: more in flight could not be told from duplicates."""
+
+_MS: Final = 1000
+
+# The broker does not know what came before: either an earlier batch failed as well, or its state about us is gone.
+_SEQUENCE_LOST: Final = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH})
+
+
+class OutboundBatch(msgspec.Struct):
+    """A whole batch and where it stands; `context` is the caller's own."""
+
+    topic_partition: TopicPartition
+    records: bytearray
+    record_count: int
+    deadline: Micros
+    context: object = None
+    sequence: int = NOT_SENT
+    attempts: int = 0
+    last_error: SparklogError | None = None
+
+
+class Done(msgspec.Struct):
+    """A batch that is finished: acknowledged at `base_offset` (-1: not told), or given up with an error."""
+
+    batch: OutboundBatch
+    base_offset: int = -1
+    log_append_time_ms: int = -1
+    error: SparklogError | None = None
+
+
+class Shipment(msgspec.Struct):
+    """A request and its batches, which `replied` or `failed` want back."""
+
+    node: NodeId
+    request: ProduceRequest
+    batches: list[OutboundBatch]
+    version_max: int | None
+    deadline: Micros
+
+
+class _Line:
+    """One partition's batches. Invariants: the batches of `waiting` follow those in flight; `returned` is empty or in the order of sending."""
+
+    __slots__ = (
+        "acknowledged",
+        "epoch",
+        "in_flight",
+        "is_lost",
+        "not_before",
+        "producer_id",
+        "returned",
+        "sequence",
+        "topic_partition",
+        "waiting",
+    )
+
+    def __init__(self, topic_partition: TopicPartition) -> None:
+        self.topic_partition = topic_partition
+        self.waiting: deque[OutboundBatch] = deque()
+        self.in_flight: deque[OutboundBatch] = deque()
+        self.returned: list[OutboundBatch] = []
+        self.not_before = Micros(0)
+        self.producer_id = NO_PRODUCER_ID
+        self.epoch = ProducerEpoch(-1)
+        self.sequence = 0  # of the next record never sent before
+        self.acknowledged = 0  # the sequence that the broker must be expecting
+        self.is_lost = False  # the broker does not know where we are
+
+
+class Outbound:
+    """All lines of one producer. Invariant: every batch added comes out in exactly one `Done`."""
+
+    def __init__(self, settings: ClientSettings, cluster: Cluster, entropy: Entropy, *, request_bytes_max: int | None = None) -> None:
+        self._settings = settings
+        self._cluster = cluster
+        self._entropy = entropy
+        self._request_bytes_max = settings.max_request_size if request_bytes_max is None else request_bytes_max
+        self._acks = settings.required_acks
+        self.is_idempotent = settings.enable_idempotence and self._acks == -1
+        self.in_flight_max = settings.max_in_flight_requests_per_connection
+        if self.is_idempotent:
+            self.in_flight_max = min(self.in_flight_max, IN_FLIGHT_PER_PARTITION_MAX)
+        self._lines: dict[TopicPartition, _Line] = {}
+        self._busy: dict[TopicPartition, _Line] = {}  # lines with a batch that waits
+        self._producer_id = NO_PRODUCER_ID
+        self._epoch = ProducerEpoch(-1)
+        self._is_asking = False
+        self._ask_attempts = 0
+        self._ask_not_before = Micros(0)
+        self.unfinished = 0
+        """Batches added and not done."""
+
+    def add(self, batch: OutboundBatch) -> None:
+        """Take a batch; those of one partition go out in the order in which they are added."""
+        line = self._lines.get(batch.topic_partition)
+        if line is None:
+            line = self._lines[batch.topic_partition] = _Line(batch.topic_partition)
+        line.waiting.append(batch)
+        self._busy[batch.topic_partition] = line
+        self.unfinished += 1
+
+    def has_room(self, topic_partition: TopicPartition) -> bool:
+        """Whether one more batch of the partition could go out soon: if not, it may as well go on growing."""
+        line = self._lines.get(topic_partition)
+        return line is None or (not line.waiting and not line.returned and len(line.in_flight) < self.in_flight_max)
+
+    # -- producer id ----------------------------------------------------------------------------------------------------------------------
+
+    def wants_producer_id(self, now: Micros) -> bool:
+        """Whether an id is needed and may be asked for now."""
+        return self.is_idempotent and self._producer_id < 0 and not self._is_asking and bool(self._busy) and now >= self._ask_not_before
+
+    def producer_id_request(self) -> InitProducerIdRequest:
+        """The request to send to any broker; its end must be told by one of the next two."""
+        self._is_asking = True
+        return InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=(1 << 31) - 1)
+
+    def producer_id_replied(self, reply: InitProducerIdResponse, now: Micros) -> list[Done]:
+        """An id, or an error; a fatal one fails every batch."""
+        code = code_of(reply.error_code)
+        if code is not ErrorCode.NONE:
+            self.producer_id_failed(now)
+            return [] if code.is_retriable else self.give_up(BrokerError(code, "no producer id"))
+        self._is_asking, self._ask_attempts = False, 0
+        self._producer_id, self._epoch = ProducerId(reply.producer_id), ProducerEpoch(reply.producer_epoch)
+        return []
+
+    def producer_id_failed(self, now: Micros) -> None:
+        """The request found no answer."""
+        self._is_asking = False
+        self._ask_not_before = self._after_backoff(now, self._ask_attempts)
+        self._ask_attempts += 1
+
+    # -- sending --------------------------------------------------------------------------------------------------------------------------
+
+    def requests(self, now: Micros, is_ready: Callable[[NodeId], bool]) -> list[Shipment]:
+        """What to send now: at most one request per broker, in it at most one batch per partition. Call again until nothing comes.
+
+        `is_ready` is asked only for brokers that have something to get.
+        """
+        if self.is_idempotent and self._producer_id < 0:
+            return []
+        chosen: dict[NodeId, list[OutboundBatch]] = {}
+        sizes: dict[NodeId, int] = {}
+        for topic_partition, line in self._busy.items():
+            if not self._may_send(line, now):
+                continue
+            node = self._cluster.leader(topic_partition)
+            if node == NO_NODE:
+                self._cluster.want([topic_partition.topic])
+                self._cluster.refresh_soon()
+                continue
+            if node not in sizes:
+                sizes[node] = 0 if is_ready(node) else self._request_bytes_max
+            size = sizes[node] + len(line.waiting[0].records)
+            if sizes[node] and size > self._request_bytes_max:
+                continue
+            sizes[node] = size
+            chosen.setdefault(node, []).append(line.waiting[0])
+        return [self._ship(node, batches, now) for node, batches in chosen.items()]
+
+    def replied(self, shipment: Shipment, reply: ProduceResponse, now: Micros) -> list[Done]:
+        """The broker's word for each batch; one that it says nothing of counts as failed."""
+        told: dict[TopicPartition, PartitionProduceResponse] = {}
+        for topic in reply.responses:
+            name = topic.name or self._cluster.name_of(topic.topic_id) or ""
+            for partition in topic.partition_responses:
+                told[TopicPartition(name, partition.index)] = partition
+        done: list[Done] = []
+        for batch in shipment.batches:
+            answer = told.get(batch.topic_partition)
+            if answer is None:
+                done += self._returned(batch, BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "the reply leaves the batch out"), now)
+            else:
+                done += self._answered(batch, answer, now)
+        return done
+
+    def failed(self, shipment: Shipment, error: SparklogError, now: Micros) -> list[Done]:
+        """The request found no answer: its batches may have been written or not."""
+        self._cluster.refresh_soon()
+        done: list[Done] = []
+        for batch in shipment.batches:
+            done += self._returned(batch, error, now)
+        return done
+
+    def sent_without_reply(self, shipment: Shipment) -> list[Done]:
+        """With acks=0 a batch is done when it is sent."""
+        done: list[Done] = []
+        for batch in shipment.batches:
+            self._taken(batch)
+            done += self._finish(Done(batch))
+        return done
+
+    def expire(self, now: Micros) -> list[Done]:
+        """Give up batches that waited beyond their deadline; those in flight are ended by the time limit of their request."""
+        done: list[Done] = []
+        for line in list(self._busy.values()):
+            while line.waiting and line.waiting[0].deadline <= now and not line.in_flight:
+                batch = line.waiting.popleft()
+                done += self._finish(Done(batch, error=_too_late(batch)))
+            self._settle(line)
+        return done
+
+    def give_up(self, error: SparklogError) -> list[Done]:
+        """Fail everything that waits or is in flight; nothing will be sent any more."""
+        done: list[Done] = []
+        for line in self._lines.values():
+            for batch in (*line.in_flight, *line.returned, *line.waiting):
+                done += self._finish(Done(batch, error=error))
+            line.in_flight.clear()
+            line.returned.clear()
+            line.waiting.clear()
+        self._busy.clear()
+        return done
+
+    def deadline(self, now: Micros) -> Micros | None:
+        """When to call `expire` and `requests` again without anything having happened; None if only an event can help."""
+        # A line with something in flight waits for its answer.
+        idle = [line for line in self._busy.values() if not line.in_flight]
+        times = [line.waiting[0].deadline for line in idle]
+        times += [line.not_before for line in idle if line.not_before]
+        if self.is_idempotent and self._producer_id < 0 and not self._is_asking:
+            times.append(self._ask_not_before)
+        return min((time for time in times if time > now), default=None)
+
+    # -- inside ---------------------------------------------------------------------------------------------------------------------------
+
+    def _may_send(self, line: _Line, now: Micros) -> bool:
+        if not line.waiting or line.returned or now < line.not_before or len(line.in_flight) >= self.in_flight_max:
+            return False
+        line.not_before = Micros(0)
+        # A batch that was sent before is tried alone: what follows would only be refused again if it fails once more.
+        return not (line.in_flight and line.waiting[0].attempts)
+
+    def _ship(self, node: NodeId, batches: list[OutboundBatch], now: Micros) -> Shipment:
+        topics: dict[str, TopicProduceData] = {}
+        version_max: int | None = None
+        for batch in batches:
+            line = self._lines[batch.topic_partition]
+            line.waiting.popleft()
+            # To the end, so that a full request does not starve those behind.
+            del self._busy[batch.topic_partition]
+            if line.waiting:
+                self._busy[batch.topic_partition] = line
+            line.in_flight.append(batch)
+            if self.is_idempotent:
+                self._stamp(line, batch)
+            batch.attempts += 1
+            name, partition = batch.topic_partition
+            if name not in topics:
+                topic_id = self._cluster.id_of(name)
+                if topic_id == ZERO_UUID:
+                    version_max = VERSION_BEFORE_TOPIC_IDS
+                topics[name] = TopicProduceData(name=name, topic_id=topic_id, partition_data=[])
+            topics[name].partition_data.append(PartitionProduceData(partition, batch.records))
+        request = ProduceRequest(acks=self._acks, timeout_ms=self._settings.request_timeout_ms, topic_data=list(topics.values()))
+        overdue = min(now + self._settings.request_timeout_ms * _MS, max(now, min(batch.deadline for batch in batches)))
+        return Shipment(node, request, batches, version_max, Micros(overdue))
+
+    def _stamp(self, line: _Line, batch: OutboundBatch) -> None:
+        if line.producer_id < 0:
+            line.producer_id, line.epoch = self._producer_id, self._epoch
+            line.sequence = line.acknowledged = 0
+        if batch.sequence == NOT_SENT:
+            batch.sequence = line.sequence
+            line.sequence = (line.sequence + batch.record_count) & SEQUENCE_MASK
+            scan.stamp_producer(batch.records, line.producer_id, line.epoch, batch.sequence)
+
+    def _answered(self, batch: OutboundBatch, answer: PartitionProduceResponse, now: Micros) -> list[Done]:
+        code = code_of(answer.error_code)
+        line = self._lines[batch.topic_partition]
+        if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+            self._taken(batch)
+            line.acknowledged = (batch.sequence + batch.record_count) & SEQUENCE_MASK
+            done = self._finish(Done(batch, answer.base_offset if code is ErrorCode.NONE else -1, answer.log_append_time_ms))
+            self._settle(line)
+            return done
+        error = BrokerError(code, answer.error_message or _said_of_records(answer))
+        if self.is_idempotent and code in _SEQUENCE_LOST:
+            if not line.returned:
+                line.is_lost = True
+            return self._returned(batch, error, now)
+        if code.is_retriable and code is not ErrorCode.THROTTLING_QUOTA_EXCEEDED:
+            leader = answer.current_leader
+            news = leader is not None and self._cluster.leader_changed(
+                batch.topic_partition, NodeId(leader.leader_id), LeaderEpoch(leader.leader_epoch if leader else NO_EPOCH)
+            )
+            if not news:
+                self._cluster.refresh_soon()
+        return self._returned(batch, error, now)
+
+    def _returned(self, batch: OutboundBatch, error: SparklogError, now: Micros) -> list[Done]:
+        """A batch comes back unacknowledged: it goes again, unless it has been tried enough."""
+        self._taken(batch)
+        line = self._lines[batch.topic_partition]
+        batch.last_error = error
+        is_final = isinstance(error, BrokerError) and not error.is_retriable and not (self.is_idempotent and error.code in _SEQUENCE_LOST)
+        if is_final or now >= batch.deadline or batch.attempts > self._settings.retries:
+            done = self._finish(Done(batch, error=_too_late(batch) if not is_final and now >= batch.deadline else error))
+        else:
+            line.returned.append(batch)
+            line.not_before = self._after_backoff(now, batch.attempts - 1)
+            done = []
+        self._settle(line)
+        return done
+
+    def _taken(self, batch: OutboundBatch) -> None:
+        line = self._lines[batch.topic_partition]
+        if line.in_flight and line.in_flight[0] is batch:
+            line.in_flight.popleft()
+        else:
+            line.in_flight.remove(batch)
+
+    def _settle(self, line: _Line) -> None:
+        """Once nothing of a line is in flight, let what came back go again, and mend the sequences if they no longer fit."""
+        if line.in_flight:
+            return
+        if line.returned:
+            returned = (
+                sorted(line.returned, key=lambda batch: _distance(line.acknowledged, batch.sequence))
+                if self.is_idempotent
+                else line.returned
+            )
+            line.waiting.extendleft(reversed(returned))
+            line.returned = []
+            self._busy[line.topic_partition] = line
+        if not line.waiting:
+            self._busy.pop(line.topic_partition, None)
+        is_gap = line.sequence != line.acknowledged and not any(batch.sequence != NOT_SENT for batch in line.waiting)
+        if self.is_idempotent and line.producer_id >= 0 and (line.is_lost or is_gap):
+            self._begin_epoch(line)
+
+    def _begin_epoch(self, line: _Line) -> None:
+        line.is_lost = False
+        line.sequence = line.acknowledged = 0
+        for batch in line.waiting:
+            batch.sequence = NOT_SENT
+        if line.epoch < EPOCH_MAX:
+            line.epoch = ProducerEpoch(line.epoch + 1)
+        else:
+            # Out of epochs: everyone begins again with an id of its own.
+            line.producer_id = self._producer_id = NO_PRODUCER_ID
+
+    def _finish(self, done: Done) -> list[Done]:
+        self.unfinished -= 1
+        return [done]
+
+    def _after_backoff(self, now: Micros, attempt: int) -> Micros:
+        return Micros(now + backoff_us(self._settings.retry_backoff_ms, self._settings.retry_backoff_max_ms, attempt, self._entropy))
+
+
+def _distance(start: int, sequence: int) -> int:
+    """How far a sequence lies after `start`, around the wrap; those that fell behind it come first."""
+    distance = (sequence - start) & SEQUENCE_MASK
+    return distance if distance < 1 << 30 else distance - (1 << 31)
+
+
+def _too_late(batch: OutboundBatch) -> SparklogError:
+    reason = f"{batch.record_count} records were not acknowledged within delivery_timeout_ms"
+    if batch.last_error is not None:
+        reason += f"; last: {batch.last_error}"
+    return DeliveryFailed(batch.topic_partition, reason)
+
+
+def _said_of_records(answer: PartitionProduceResponse) -> str:
+    messages: Iterable[str] = (error.batch_index_error_message or "" for error in answer.record_errors)
+    return "; ".join(message for message in messages if message)
