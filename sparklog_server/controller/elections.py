@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from sparklog.model import NodeId, Uuid
 from sparklog.wire.schema import Message
 from sparklog_server.config.topic_settings import TopicSettings
-from sparklog_server.metadata.image import MetadataImage, PartitionImage
+from sparklog_server.metadata.image import BrokerImage, MetadataImage, PartitionImage
 from sparklog_server.metadata.records import NO_LEADER, PartitionChangeRecord
 
 SettingsFor = Callable[[str], TopicSettings]
@@ -55,11 +55,20 @@ def change_of(
     return record if is_changed else None
 
 
+_DIRECTORY_LOST = Uuid(bytes(15) + b"\x02")
+_RESERVED_DIRECTORIES = 100
+
+
+def has_replica_online(partition: PartitionImage, broker: BrokerImage) -> bool:
+    """Whether the directory of the broker's replica is one it has online; one that is not known yet counts as online (KIP-858)."""
+    directory = partition.directory_of(broker.node_id)
+    assert directory is not None
+    is_reserved = int.from_bytes(directory, "big") < _RESERVED_DIRECTORIES
+    return directory != _DIRECTORY_LOST if is_reserved else directory in broker.directories
+
+
 def broker_left(image: MetadataImage, node_id: NodeId, settings_for: SettingsFor, *, directory: Uuid | None = None) -> list[Message]:
     """The changes when a broker (or one of its directories) may no longer lead nor be in sync."""
-
-    def is_acceptable(node: NodeId) -> bool:
-        return node != node_id and node in image.brokers and image.brokers[node].is_active
 
     changes: list[Message] = []
     for topic_id, index, name, partition in _partitions(image):
@@ -70,7 +79,7 @@ def broker_left(image: MetadataImage, node_id: NodeId, settings_for: SettingsFor
             topic_id,
             index,
             isr=tuple(node for node in partition.isr if node != node_id),
-            is_acceptable=is_acceptable,
+            is_acceptable=_acceptable(image, partition, leaving=node_id),
             is_unclean_allowed=settings_for(name).unclean_leader_election_enable,
         )
         if change is not None:
@@ -81,9 +90,6 @@ def broker_left(image: MetadataImage, node_id: NodeId, settings_for: SettingsFor
 def broker_returned(image: MetadataImage, node_id: NodeId, settings_for: SettingsFor) -> list[Message]:
     """The changes when a broker may lead again: it takes the partitions that have no leader and wait for it."""
 
-    def is_acceptable(node: NodeId) -> bool:
-        return node == node_id or (node in image.brokers and image.brokers[node].is_active)
-
     changes: list[Message] = []
     for topic_id, index, name, partition in _partitions(image):
         if partition.leader != NO_LEADER:
@@ -93,7 +99,7 @@ def broker_returned(image: MetadataImage, node_id: NodeId, settings_for: Setting
             topic_id,
             index,
             isr=partition.isr,
-            is_acceptable=is_acceptable,
+            is_acceptable=_acceptable(image, partition, returning=node_id),
             is_unclean_allowed=settings_for(name).unclean_leader_election_enable,
         )
         if change is not None:
@@ -104,6 +110,20 @@ def broker_returned(image: MetadataImage, node_id: NodeId, settings_for: Setting
 def has_leaderships(image: MetadataImage, node_id: NodeId) -> bool:
     """Whether the broker leads any partition."""
     return any(partition.leader == node_id for _, _, _, partition in _partitions(image))
+
+
+def _acceptable(
+    image: MetadataImage, partition: PartitionImage, *, leaving: NodeId | None = None, returning: NodeId | None = None
+) -> IsAcceptable:
+    """Which replicas may lead: active, with their directory online; the image does not yet know who leaves and who returns."""
+
+    def is_acceptable(node: NodeId) -> bool:
+        broker = image.brokers.get(node)
+        if broker is None or node == leaving or not has_replica_online(partition, broker):
+            return False
+        return broker.is_active or node == returning
+
+    return is_acceptable
 
 
 def _partitions(image: MetadataImage) -> Iterator[tuple[Uuid, int, str, PartitionImage]]:

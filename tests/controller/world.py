@@ -1,0 +1,203 @@
+"""A controller with commands given as text: what it decides is replayed at once, as if every append were committed."""
+
+from sparklog.errors import code_of
+from sparklog.model import Instant, LeaderEpoch, Micros, Millis, NodeId, Offset
+from sparklog.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
+from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
+from sparklog.wire.messages.create_partitions import CreatePartitionsAssignment, CreatePartitionsRequest, CreatePartitionsTopic
+from sparklog.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from sparklog.wire.schema import Message
+from sparklog_server.config.settings import BrokerSettings
+from sparklog_server.controller.controller import Controller
+from sparklog_server.metadata.records import (
+    BrokerRegistrationChangeRecord,
+    ConfigRecord,
+    FeatureLevelRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RegisterBrokerRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from tests.story import arguments
+
+CLUSTER_ID = "a-cluster"
+
+
+class CountingEntropy:
+    """Bytes that differ from call to call and not from run to run."""
+
+    def __init__(self) -> None:
+        self._calls = 0
+
+    def __call__(self, size: int) -> bytes:
+        self._calls += 1
+        return self._calls.to_bytes(size, "big")
+
+
+def directory(letter: str) -> bytes:
+    return letter.encode() * 16
+
+
+class World:
+    """One controller on node 1, its clock and its log's end."""
+
+    def __init__(self, **given: str) -> None:
+        settings = BrokerSettings.of(given)
+        self.controller = Controller(settings, CLUSTER_ID, CountingEntropy())
+        self.now = Instant(Micros(0), Millis(1_700_000_000_000))
+        self.offset = Offset(0)
+        self.controller.activate(self.now)
+        self.append(self.controller.bootstrap())
+
+    def run(self, line: str) -> list[str]:
+        words, named = arguments(line)
+        return list(getattr(self, "_" + words[0].replace("-", "_"))(words[1:], named))
+
+    def decide(self, command: Message) -> Message:
+        """Decide, replay, and return the reply."""
+        return self._decided(command)[0]
+
+    def append(self, records: tuple[Message, ...]) -> None:
+        self.controller.replay([(Offset(self.offset + index), record) for index, record in enumerate(records)], LeaderEpoch(1))
+        self.offset = Offset(self.offset + len(records))
+
+    def _decided(self, command: Message) -> tuple[Message, list[str]]:
+        outcome = self.controller.decide(command, self.offset, self.now)
+        lines = [_told(record, self) for record in outcome.records]
+        self.append(outcome.records)
+        return outcome.reply, lines
+
+    def _register(self, words: list[str], named: dict[str, str]) -> list[str]:
+        request = BrokerRegistrationRequest(
+            broker_id=int(words[0]),
+            cluster_id=named.get("cluster", CLUSTER_ID),
+            incarnation_id=directory(named["life"]),
+            listeners=[Listener("PLAINTEXT", "127.0.0.1", 9092, 0)],
+            features=[Feature("metadata.version", 30, int(named.get("metadata-version-max", "30")))],
+            rack=named.get("rack"),
+            log_dirs=[directory(letter) for letter in named.get("dirs", "ABCDEFG"[int(words[0])])],
+        )
+        reply, lines = self._decided(request)
+        return [*lines, f"-> {code_of(reply.error_code).name} epoch={reply.broker_epoch}"]
+
+    def _heartbeat(self, words: list[str], named: dict[str, str]) -> list[str]:
+        broker = self.controller.pending.brokers.get(NodeId(int(words[0])))
+        request = BrokerHeartbeatRequest(
+            broker_id=int(words[0]),
+            broker_epoch=int(named.get("epoch", broker.epoch if broker else -1)),
+            current_metadata_offset=int(named.get("seen", self.offset - 1)),
+            want_fence="want-fence" in words,
+            want_shut_down="want-shut-down" in words,
+            offline_log_dirs=[directory(letter) for letter in named.get("offline", "")],
+        )
+        reply, lines = self._decided(request)
+        claims = [name for name in ("is_caught_up", "is_fenced", "should_shut_down") if getattr(reply, name)]
+        return [*lines, f"-> {code_of(reply.error_code).name} {' '.join(claims)}".rstrip()]
+
+    def _create(self, words: list[str], named: dict[str, str]) -> list[str]:
+        """create NAME... [partitions= replicas= assign=1,2;2,1 validate-only config.KEY=VALUE]"""
+        configs = [CreatableTopicConfig(key[len("config.") :], value) for key, value in named.items() if key.startswith("config.")]
+        assignments = (
+            [
+                CreatableReplicaAssignment(index, [int(node) for node in nodes.split(",") if node])
+                for index, nodes in enumerate(named["assign"].split(";"))
+            ]
+            if "assign" in named
+            else []
+        )
+        topics = [
+            CreatableTopic(name, int(named.get("partitions", "-1")), int(named.get("replicas", "-1")), assignments, configs)
+            for name in words
+            if name != "validate-only"
+        ]
+        reply, lines = self._decided(CreateTopicsRequest(topics=topics, validate_only="validate-only" in words))
+        return [*lines, *(_answer(topic.name, topic.error_code, topic.error_message) for topic in reply.topics)]
+
+    def _delete(self, words: list[str], named: dict[str, str]) -> list[str]:
+        states = [DeleteTopicState(name=name) for name in words]
+        if "id" in named:
+            states.append(DeleteTopicState(name=None, topic_id=self._id(named["id"])))
+        reply, lines = self._decided(DeleteTopicsRequest(topics=states))
+        return [*lines, *(_answer(topic.name or "(no name)", topic.error_code, topic.error_message) for topic in reply.responses)]
+
+    def _grow(self, words: list[str], named: dict[str, str]) -> list[str]:
+        """grow NAME count= [assign=1,2;2,1 validate-only]"""
+        assignments = (
+            [CreatePartitionsAssignment([int(node) for node in nodes.split(",")]) for nodes in named["assign"].split(";")]
+            if "assign" in named
+            else None
+        )
+        topics = [CreatePartitionsTopic(name, int(named["count"]), assignments) for name in words if name != "validate-only"]
+        reply, lines = self._decided(CreatePartitionsRequest(topics=topics, validate_only="validate-only" in words))
+        return [*lines, *(_answer(topic.name, topic.error_code, topic.error_message) for topic in reply.results)]
+
+    def _producer_ids(self, words: list[str], named: dict[str, str]) -> list[str]:
+        broker = self.controller.pending.brokers[NodeId(int(words[0]))]
+        request = AllocateProducerIdsRequest(int(words[0]), int(named.get("epoch", broker.epoch)))
+        reply, lines = self._decided(request)
+        return [*lines, f"-> {code_of(reply.error_code).name} [{reply.producer_id_start}, +{reply.producer_id_len})"]
+
+    def _advance(self, words: list[str], named: dict[str, str]) -> list[str]:
+        """advance SECONDS: and let the controller act on it."""
+        self.now = Instant(Micros(self.now.mono_us + int(words[0]) * 1_000_000), Millis(self.now.wall_ms + int(words[0]) * 1000))
+        lines: list[str] = []
+        while records := self.controller.tick(self.now):
+            lines += [_told(record, self) for record in records]
+            self.append(records)
+        return lines or ["(nothing)"]
+
+    def _show(self, words: list[str], named: dict[str, str]) -> list[str]:
+        image = self.controller.pending
+        lines = []
+        for name in words or sorted(image.topics_by_name):
+            topic = image.topics_by_name.get(name)
+            for index, one in enumerate(topic.partitions if topic else ()):
+                numbers = [",".join(map(str, nodes)) for nodes in (one.replicas, one.isr)]
+                lines.append(f"{name}-{index} replicas={numbers[0]} isr={numbers[1]} leader={one.leader} e{one.leader_epoch}")
+        return lines or ["(no topics)"]
+
+    def _id(self, name: str) -> bytes:
+        topic = self.controller.pending.topics_by_name.get(name)
+        return topic.topic_id if topic else bytes(15) + b"\x09"
+
+    def name_of(self, topic_id: bytes) -> str:
+        topic = self.controller.pending.topics_by_id.get(topic_id)
+        return topic.name if topic else "?"
+
+
+def _answer(name: str, code: int, message: str | None) -> str:
+    return f"-> {name} {code_of(code).name}" + (f": {message}" if message else "")
+
+
+def _told(record: Message, world: World) -> str:
+    """A record in a few words."""
+    match record:
+        case RegisterBrokerRecord():
+            return f"register broker={record.broker_id} epoch={record.broker_epoch} fenced={record.fenced}"
+        case BrokerRegistrationChangeRecord():
+            changes = {1: " fence", -1: " unfence", 0: ""}[record.fenced] + (" shutting-down" if record.in_controlled_shutdown else "")
+            dirs = f" dirs={''.join(chr(one[0]) for one in record.log_dirs)}" if record.log_dirs else ""
+            return f"change broker={record.broker_id}{changes}{dirs}"
+        case TopicRecord():
+            return f"topic {record.name}"
+        case ConfigRecord():
+            return f"config {record.resource_name} {record.name}={record.value}"
+        case PartitionRecord():
+            dirs = "".join(chr(one[0]) for one in record.directories)
+            return f"partition {record.partition_id} replicas={record.replicas} isr={record.isr} leader={record.leader} dirs={dirs}"
+        case PartitionChangeRecord():
+            isr = "" if record.isr is None else f" isr={record.isr}"
+            leader = "" if record.leader == -2 else f" leader={record.leader}"
+            recovery = "" if record.leader_recovery_state == -1 else " recovering"
+            return f"partition-change {world.name_of(record.topic_id)}-{record.partition_id}{isr}{leader}{recovery}"
+        case RemoveTopicRecord():
+            return f"remove {world.name_of(record.topic_id)}"
+        case ProducerIdsRecord():
+            return f"producer-ids next={record.next_producer_id}"
+        case FeatureLevelRecord():
+            return f"feature {record.name}={record.feature_level}"
+    return type(record).__name__
