@@ -248,6 +248,9 @@ class RecordPlace(NamedTuple):
     end: int
 
 
+_BAD_LENGTH = "a length beyond the end of its record"
+
+
 class _Unfit(Exception):
     """Bytes that do not fit where they stand; the walk adds the position of the record or header."""
 
@@ -294,13 +297,15 @@ def record_headers(view: memoryview, record: RecordPlace, *, is_wanted: bool) ->
 
 def _length(view: memoryview, position: int, end: int) -> tuple[int, int]:
     """A length (-1 stands for null) of bytes that must end by `end`, and where they start."""
-    length, start = _varint(view, position, end)
+    length, start = _varint(view, position, end, misfit=_BAD_LENGTH)
     if length < -1 or length > end - start:
-        raise _Unfit("a length beyond the end of its record")
+        raise _Unfit(_BAD_LENGTH)
     return length, start
 
 
-def _varint(view: memoryview, position: int, end: int, bits: int = 32) -> tuple[int, int]:
+def _varint(
+    view: memoryview, position: int, end: int, bits: int = 32, misfit: str = "a varint that does not end or is too large"
+) -> tuple[int, int]:
     """A zig-zag varint of at most `bits` bits that must end by `end`, and the position after it."""
     raw = shift = 0
     while position < end:
@@ -314,7 +319,7 @@ def _varint(view: memoryview, position: int, end: int, bits: int = 32) -> tuple[
         shift += 7
         if shift >= bits:
             break
-    raise _Unfit("a varint that does not end or is too large")
+    raise _Unfit(misfit)
 
 
 def _append_varint(target: bytearray, number: int) -> None:
