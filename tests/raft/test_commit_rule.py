@@ -1,0 +1,67 @@
+"""Up to where the log is committed: the rule of many, of which one is a case."""
+
+from sparklog.model import LeaderEpoch, NodeId, Offset, Uuid
+from sparklog_server.raft.election_state import ElectionState, parse
+from sparklog_server.raft.leading import Leading
+from sparklog_server.raft.voters import VoterSet
+
+ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)
+
+
+def voters(*nodes: NodeId) -> VoterSet:
+    return VoterSet({node: Uuid(bytes([node]) * 16) for node in nodes})
+
+
+def leading(start: int, *nodes: NodeId) -> Leading:
+    return Leading(LeaderEpoch(5), Offset(start), voters(*nodes), high_watermark=Offset(0))
+
+
+def test_a_single_voter_commits_what_it_has_synced() -> None:
+    leader = leading(0, ONE)
+    assert leader.voter_synced(ONE, Offset(3))
+    assert leader.high_watermark == 3
+
+
+def test_two_of_three_commit() -> None:
+    leader = leading(0, ONE, TWO, THREE)
+    assert not leader.voter_synced(ONE, Offset(9))
+    assert leader.voter_synced(TWO, Offset(4))
+    assert leader.high_watermark == 4
+    assert leader.voter_synced(THREE, Offset(7))
+    assert leader.high_watermark == 7
+
+
+def test_of_two_voters_both_are_needed() -> None:
+    leader = leading(0, ONE, TWO)
+    assert not leader.voter_synced(ONE, Offset(9))
+    assert leader.voter_synced(TWO, Offset(2))
+
+
+def test_records_of_an_earlier_epoch_on_a_majority_are_not_committed_by_themselves() -> None:
+    # Figure 8 of the Raft paper: another leader could still overwrite them.
+    leader = leading(10, ONE, TWO, THREE)
+    leader.voter_synced(ONE, Offset(11))
+    assert not leader.voter_synced(TWO, Offset(10))
+    assert leader.high_watermark == 0
+    assert leader.voter_synced(TWO, Offset(11))
+    assert leader.high_watermark == 11
+
+
+def test_the_high_watermark_never_goes_back() -> None:
+    leader = leading(0, ONE, TWO, THREE)
+    leader.voter_synced(ONE, Offset(9))
+    leader.voter_synced(TWO, Offset(9))
+    assert not leader.voter_synced(TWO, Offset(1))
+    assert leader.high_watermark == 9
+
+
+def test_the_vote_file_is_kafkas() -> None:
+    state = ElectionState(LeaderEpoch(2), NodeId(-1), ONE, Uuid(b"'\xc6\x80<\x07\xdcD\x2b\x1f\xb2\x23T\x0fz\xcc\x81"))
+    content = b'{"leaderId":-1,"leaderEpoch":2,"votedId":1,"votedDirectoryId":"J8aAPAfcRCsfsiNUD3rMgQ","data_version":1}\n'
+    assert state.render() == content
+    assert parse(content) == state
+
+
+def test_a_vote_file_of_version_0_is_read() -> None:
+    content = b'{"clusterId":"","leaderId":1,"leaderEpoch":2,"votedId":-1,"appliedOffset":0,"currentVoters":[],"data_version":0}'
+    assert parse(content) == ElectionState(epoch=LeaderEpoch(2), leader_id=ONE)
