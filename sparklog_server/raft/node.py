@@ -219,7 +219,8 @@ class RaftNode:
         self._become(Role.LEADER)
         self._leading = Leading(self.epoch, self.log_end_offset, self._voters, high_watermark=Offset(0))
         granted = [voter for voter in self._voters.listed() if voter.voter_id == self._node_id]
-        change = LeaderChange(version=1, leader_id=self._node_id, voters=self._voters.listed(), granting_voters=granted)
+        # Version 0 as long as the quorum's version is 0: Kafka's own tools cannot read version 1.
+        change = LeaderChange(version=0, leader_id=self._node_id, voters=self._voters.listed(), granting_voters=granted)
         try:
             self.append(build_control(change, timestamp_ms=now.wall_ms), now)
         except StorageError as error:
