@@ -106,6 +106,8 @@ def _compress_xerial(data: Buffer) -> bytes:
 
 def _decompress_snappy(data: memoryview, limit: int) -> Buffer:
     """Xerial framing, as Java and most clients write, or one raw block, as librdkafka and franz-go do."""
+    if not data:
+        raise DecodeError("snappy: no data")
     blocks = _xerial_blocks(data) if data[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC else [data]
     sizes = [_snappy_size(block) for block in blocks]
     total = sum(sizes)
