@@ -4,32 +4,173 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Final, Self
 
+from sparklog.client.chunk import whole_batches
+from sparklog.client.cluster import NO_NODE
+from sparklog.client.failures import CorruptRecords, OffsetOutOfRange, UnknownTopic
+from sparklog.client.offsets import EARLIEST, ISOLATION_LEVELS, LATEST, list_offsets
 from sparklog.client.settings import ClientSettings
+from sparklog.client.transport import Network, now_us
+from sparklog.errors import BrokerError, ErrorCode, RequestTimeout, SparklogError, code_of
+from sparklog.model import Micros, TopicPartition
+from sparklog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from sparklog.wire.schema import ZERO_UUID
 
 FETCH_BYTES: Final = 8 << 20
+VERSION_BEFORE_TOPIC_IDS: Final = 12
 
 
 class RangeReader:
     """Reads ranges, one after another, over connections kept between them. Not safe for use from several threads."""
 
     def __init__(self, settings: ClientSettings, *, fetch_bytes: int = FETCH_BYTES) -> None:
-        raise NotImplementedError
+        self._settings = settings
+        self._fetch_bytes = fetch_bytes
+        self._network = Network(settings)
+        self._network.allow_auto_create = False
 
     def read(self, topic: str, partition: int, start: int, limit: int) -> Iterator[memoryview]:
         """Whole batches, many in a view, that hold the records `[start, limit)`; the next Fetch is under way while a view is used.
 
-        The first batch may begin before `start` and the last one end at or after `limit`: the caller leaves those records out.
-        A view is valid until the next one is asked for. Raises OffsetOutOfRange if `start` is no longer (or not yet) in the log,
-        CorruptRecords, and RequestTimeout after `default_api_timeout_ms` without progress.
+        The first batch may begin before `start` and the last one end beyond `limit`: the caller leaves those records out. A view's bytes
+        stay as they are while somebody holds it, but holding many costs memory. CRCs are checked by whoever decodes.
+        Raises OffsetOutOfRange if `start` is no longer (or not yet) in the log, CorruptRecords, UnknownTopic, and RequestTimeout after
+        `default_api_timeout_ms` without a record. Offsets missing in the log (compaction, transactions) are passed over.
         """
-        raise NotImplementedError
+        topic_partition = TopicPartition(topic, partition)
+        self._find(topic_partition)
+        offset = start
+        deadline = self._deadline()
+        fetch = _Fetch(topic_partition, offset)
+        # The answer to a Fetch that nobody waits for any more is passed over: its token is another one.
+        while offset < limit:
+            told = self._answer(fetch, deadline)
+            records = None if told is None else self._records(topic_partition, told, offset, deadline)
+            if records is None:
+                fetch = _Fetch(topic_partition, offset)
+                continue
+            view, offset = self._cut(topic_partition, records, offset, limit)
+            deadline = self._deadline()
+            fetch = _Fetch(topic_partition, offset)
+            if offset < limit:
+                self._send(fetch)
+            # Nothing of ours may hold the bytes while the next ones arrive, else their buffer cannot be used again.
+            del told, records
+            yield view
+            del view
 
     def close(self) -> None:
         """Drop the connections."""
-        raise NotImplementedError
+        self._network.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+    # -- inside ---------------------------------------------------------------------------------------------------------------------------
+
+    def _deadline(self) -> Micros:
+        return Micros(now_us() + self._settings.default_api_timeout_ms * 1000)
+
+    def _find(self, topic_partition: TopicPartition) -> None:
+        self._network.wait_for_topic(topic_partition.topic, self._deadline(), is_patient=False)
+        if self._network.cluster.partition(topic_partition) is None:
+            raise UnknownTopic(f"topic {topic_partition.topic!r} has no partition {topic_partition.partition}")
+
+    def _send(self, fetch: "_Fetch") -> None:
+        """Send the Fetch if the leader is known and ready; else it stays unsent."""
+        cluster, partition = self._network.cluster, fetch.topic_partition
+        node, view = cluster.leader(partition), cluster.partition(partition)
+        if node == NO_NODE or view is None:
+            cluster.refresh_soon()
+            return
+        if not self._network.is_ready(node):
+            return
+        topic_id = cluster.id_of(partition.topic)
+        asked = FetchPartition(
+            partition=partition.partition,
+            current_leader_epoch=view.leader_epoch,
+            fetch_offset=fetch.offset,
+            partition_max_bytes=self._fetch_bytes,
+        )
+        request = FetchRequest(
+            max_wait_ms=self._settings.fetch_max_wait_ms,
+            min_bytes=1,
+            max_bytes=self._fetch_bytes,
+            isolation_level=ISOLATION_LEVELS[self._settings.isolation_level],
+            topics=[FetchTopic(topic=partition.topic, topic_id=topic_id, partitions=[asked])],
+            rack_id=self._settings.client_rack,
+        )
+        self._network.send(node, request, fetch, version_max=VERSION_BEFORE_TOPIC_IDS if topic_id == ZERO_UUID else None)
+        fetch.is_sent = True
+
+    def _answer(self, fetch: "_Fetch", deadline: Micros) -> PartitionData | None:
+        """What the leader says of the partition; None if the Fetch has to be sent anew."""
+        while True:
+            if not fetch.is_sent:
+                self._send(fetch)
+            if now_us() >= deadline:
+                raise fetch.last_error or RequestTimeout(f"{fetch.topic_partition}: no records at offset {fetch.offset} in time")
+            for answer in self._network.poll(deadline):
+                if answer.token is not fetch:
+                    continue
+                if not isinstance(answer.message, FetchResponse):
+                    fetch.last_error = answer.error
+                    self._try_again(fetch)
+                    continue
+                reply = answer.message
+                code = code_of(reply.error_code)
+                if code is not ErrorCode.NONE:
+                    raise BrokerError(code, str(fetch.topic_partition))
+                return next((told for topic in reply.responses for told in topic.partitions), None)
+
+    def _try_again(self, fetch: "_Fetch") -> None:
+        fetch.is_sent = False
+        self._network.cluster.refresh_soon()
+        self._network.rest(self._settings.retry_backoff_ms * 1000)
+
+    def _records(self, partition: TopicPartition, told: PartitionData, offset: int, deadline: Micros) -> memoryview | None:
+        """The bytes that came; None if there were none and asking again may help."""
+        code = code_of(told.error_code)
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            raise self._out_of_range(partition, offset, deadline)
+        if code is not ErrorCode.NONE:
+            if not code.is_retriable:
+                raise BrokerError(code, str(partition))
+            self._network.cluster.refresh_soon()
+            self._network.rest(self._settings.retry_backoff_ms * 1000)
+            return None
+        return told.records if isinstance(told.records, memoryview) and len(told.records) else None
+
+    def _out_of_range(self, partition: TopicPartition, offset: int, deadline: Micros) -> SparklogError:
+        first, last = (
+            list_offsets(self._network, {partition: landmark}, isolation_level="read_uncommitted", deadline=deadline)[partition][0]
+            for landmark in (EARLIEST, LATEST)
+        )
+        return OffsetOutOfRange(partition, offset, log_start_offset=first, log_end_offset=last)
+
+    def _cut(self, partition: TopicPartition, records: memoryview, offset: int, limit: int) -> tuple[memoryview, int]:
+        """The whole batches that begin below `limit`, and the offset after them."""
+        headers, wrong = whole_batches(records, check_crcs=False)
+        end, next_offset = 0, offset
+        for at, header in headers:
+            if header.base_offset >= limit:
+                next_offset = max(next_offset, limit)
+                break
+            end, next_offset = at + header.size, max(next_offset, header.next_offset)
+        if next_offset == offset:
+            raise CorruptRecords(partition, offset, wrong or f"{len(records)} bytes hold no whole batch")
+        return records[:end], next_offset
+
+
+class _Fetch:
+    """One Fetch: the token of its request."""
+
+    __slots__ = ("is_sent", "last_error", "offset", "topic_partition")
+
+    def __init__(self, topic_partition: TopicPartition, offset: int) -> None:
+        self.topic_partition = topic_partition
+        self.offset = offset
+        self.is_sent = False
+        self.last_error: SparklogError | None = None

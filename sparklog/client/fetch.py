@@ -1,0 +1,427 @@
+"""Reading partitions: where each one stands, what to fetch next, what to do when an offset is gone or a leader changed.
+
+A machine without I/O. Per partition, in the order of the log:
+
+    position --------- what the caller has had
+    [chunk] [chunk] -- fetched, waiting to be handed out
+    fetch offset ----- where the next Fetch begins; it is sent while a chunk is being handed out, so the wire never rests
+
+    NO POSITION --ListOffsets--> FETCHING --new leader epoch--> VALIDATING --OffsetForLeaderEpoch--> FETCHING
+         ^                          | out of range, truncated: by `auto_offset_reset`
+         +--------------------------+
+
+A reply counts only if nobody sought meanwhile: every seek begins a new generation.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+
+from sparklog.client.chunk import Chunk, whole_batches
+from sparklog.client.cluster import NO_NODE, Cluster, Entropy, backoff_us
+from sparklog.client.failures import CorruptRecords, LogTruncated, NoOffset, OffsetOutOfRange
+from sparklog.client.fetch_session import FetchSession, Wanted
+from sparklog.client.settings import ClientSettings
+from sparklog.errors import BrokerError, ErrorCode, SparklogError, code_of
+from sparklog.model import Micros, NodeId, TopicPartition
+from sparklog.wire.messages.fetch import FetchRequest, FetchResponse, PartitionData
+from sparklog.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
+from sparklog.wire.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from sparklog.wire.schema import ZERO_UUID
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+VERSION_BEFORE_TOPIC_IDS: Final = 12
+CHUNKS_MAX: Final = 1
+"""Chunks of a partition that may wait for the caller before its next Fetch is sent."""
+
+_RESETS: Final = {"earliest": EARLIEST, "latest": LATEST}
+_ISOLATION: Final = {"read_uncommitted": 0, "read_committed": 1}
+
+Question = FetchRequest | ListOffsetsRequest | OffsetForLeaderEpochRequest
+Reply = FetchResponse | ListOffsetsResponse | OffsetForLeaderEpochResponse
+
+
+class Errand(msgspec.Struct):
+    """A request for one broker, and the generation of each partition that it asks about."""
+
+    node: NodeId
+    request: Question
+    generations: dict[TopicPartition, int]
+    version_max: int | None = None
+
+
+class _Reading:
+    """One partition. Invariants: position None = NO POSITION; chunks follow each other, the last one ends at `fetch_offset`."""
+
+    __slots__ = (
+        "chunks",
+        "error",
+        "fetch_offset",
+        "generation",
+        "is_asked",
+        "is_paused",
+        "last_epoch",
+        "not_before",
+        "position",
+        "reset_to",
+        "topic_partition",
+        "valid_epoch",
+    )
+
+    def __init__(self, topic_partition: TopicPartition, generation: int) -> None:
+        self.topic_partition = topic_partition
+        self.generation = generation
+        self.position: int | None = None
+        self.fetch_offset = 0
+        self.chunks: deque[Chunk] = deque()
+        self.error: SparklogError | None = None  # raised once what was fetched before is handed out
+        self.reset_to: int | None = None  # a timestamp for ListOffsets
+        self.last_epoch = -1  # of the last batch fetched
+        self.valid_epoch = -1  # the leader epoch for which the position is known to hold
+        self.is_asked = False
+        self.is_paused = False
+        self.not_before = Micros(0)
+
+
+class Fetcher:
+    """Every assigned partition. Invariant: at most one Fetch and one question about positions per broker is under way."""
+
+    def __init__(self, settings: ClientSettings, cluster: Cluster, entropy: Entropy) -> None:
+        self._settings = settings
+        self._cluster = cluster
+        self._entropy = entropy
+        self._readings: dict[TopicPartition, _Reading] = {}
+        self._sessions: dict[NodeId, FetchSession] = {}
+        self._fetching: dict[NodeId, None] = {}
+        self._asking: dict[NodeId, None] = {}
+        self._generation = 0
+        self._turn = 0
+
+    # -- what the caller wants ------------------------------------------------------------------------------------------------------------
+
+    @property
+    def assignment(self) -> tuple[TopicPartition, ...]:
+        """The partitions read, in the order of their assignment."""
+        return tuple(self._readings)
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read these partitions and no others; those that were read before keep their position."""
+        before, self._readings = self._readings, {}
+        for partition in partitions:
+            self._readings[partition] = before.get(partition) or _Reading(partition, self._next_generation())
+        self._cluster.want_only(partition.topic for partition in self._readings)
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Read on from an offset; EARLIEST or LATEST look it up first."""
+        self._place(self._reading(partition), offset)
+
+    def pause(self, partition: TopicPartition, *, is_paused: bool) -> None:
+        """Hand out and fetch nothing of a partition until it is resumed."""
+        self._reading(partition).is_paused = is_paused
+
+    def position(self, partition: TopicPartition) -> int | None:
+        """The next offset to be handed out; None while it is being looked up."""
+        return self._reading(partition).position
+
+    def raise_failure(self, partition: TopicPartition) -> None:
+        """Raise what stands in the way of a partition, if anything does."""
+        reading = self._reading(partition)
+        if reading.error is not None and not reading.chunks:
+            self._raise(reading)
+
+    def next_chunk(self) -> Chunk | None:
+        """The chunk to hand out next, None if nothing is there; partitions take turns. Raises the failure of one that has one."""
+        readings = list(self._readings.values())
+        for step in range(len(readings)):
+            reading = readings[(self._turn + step) % len(readings)]
+            if reading.is_paused:
+                continue
+            if reading.chunks:
+                self._turn = (self._turn + step) % len(readings)
+                return reading.chunks[0]
+            if reading.error is not None:
+                self._raise(reading)
+        return None
+
+    def advanced(self, chunk: Chunk) -> None:
+        """The caller has had everything of the chunk below its `position`."""
+        reading = self._reading(chunk.topic_partition)
+        assert reading.chunks and reading.chunks[0] is chunk
+        reading.position = chunk.position
+        if chunk.is_exhausted:
+            reading.chunks.popleft()
+            self._turn += 1
+
+    def taken(self, chunk: Chunk) -> None:
+        """The caller has taken the whole chunk."""
+        reading = self._reading(chunk.topic_partition)
+        assert reading.chunks and reading.chunks[0] is chunk
+        reading.chunks.popleft()
+        reading.position = chunk.next_offset
+        self._turn += 1
+
+    # -- what to send ---------------------------------------------------------------------------------------------------------------------
+
+    def errands(self, now: Micros, is_ready: Callable[[NodeId], bool]) -> list[Errand]:
+        """What to send now: questions about positions, and at most one Fetch per broker that has none under way."""
+        fetch: dict[NodeId, dict[TopicPartition, Wanted]] = {}
+        look_up: dict[NodeId, list[_Reading]] = {}
+        validate: dict[NodeId, list[_Reading]] = {}
+        for partition, reading in self._readings.items():
+            if reading.error is not None or now < reading.not_before or reading.is_asked:
+                continue
+            view = self._cluster.partition(partition)
+            node = self._cluster.leader(partition)
+            if node == NO_NODE or view is None:
+                self._cluster.refresh_soon()
+                continue
+            if reading.position is None:
+                self._begin_reset(reading)
+                if reading.reset_to is not None and node not in self._asking:
+                    look_up.setdefault(node, []).append(reading)
+            elif 0 <= reading.valid_epoch < view.leader_epoch and reading.last_epoch >= 0:
+                if node not in self._asking:
+                    validate.setdefault(node, []).append(reading)
+            elif not reading.is_paused and len(reading.chunks) <= CHUNKS_MAX and node not in self._fetching:
+                reading.valid_epoch = view.leader_epoch
+                fetch.setdefault(node, {})[partition] = Wanted(
+                    self._cluster.id_of(partition.topic),
+                    reading.fetch_offset,
+                    view.leader_epoch,
+                    self._settings.max_partition_fetch_bytes,
+                )
+        errands = [self._look_up(node, readings) for node, readings in look_up.items() if is_ready(node)]
+        errands += [self._validate(node, readings) for node, readings in validate.items() if is_ready(node) and node not in self._asking]
+        errands += [self._fetch(node, wanted) for node, wanted in fetch.items() if is_ready(node)]
+        return errands
+
+    def deadline(self, now: Micros) -> Micros | None:
+        """When `errands` has something to say again without anything having happened."""
+        return min((reading.not_before for reading in self._readings.values() if reading.not_before > now), default=None)
+
+    def replied(self, errand: Errand, reply: Reply, now: Micros) -> None:
+        """Take in the answer."""
+        if isinstance(reply, FetchResponse):
+            self._fetching.pop(errand.node, None)
+            self._fetched(errand, reply, now)
+            return
+        self._asking.pop(errand.node, None)
+        for partition in errand.generations:
+            if partition in self._readings:
+                self._readings[partition].is_asked = False
+        if isinstance(reply, ListOffsetsResponse):
+            self._looked_up(errand, reply, now)
+        else:
+            self._validated(errand, reply, now)
+
+    def failed(self, errand: Errand, error: SparklogError, now: Micros) -> None:
+        """There is no answer: ask again after a back-off; what can never be answered is the caller's to know."""
+        in_flight = self._fetching if isinstance(errand.request, FetchRequest) else self._asking
+        in_flight.pop(errand.node, None)
+        if isinstance(errand.request, FetchRequest) and errand.node in self._sessions:
+            self._sessions[errand.node].reset()
+        self._cluster.refresh_soon()
+        for partition in errand.generations:
+            reading = self._current(errand, partition)
+            if reading is None:
+                continue
+            if isinstance(error, BrokerError) and not error.is_retriable:
+                reading.error = error
+            self._retry_later(reading, now)
+            reading.is_asked = False
+
+    # -- positions ------------------------------------------------------------------------------------------------------------------------
+
+    def _begin_reset(self, reading: _Reading) -> None:
+        if reading.reset_to is None:
+            reading.reset_to = _RESETS.get(self._settings.auto_offset_reset)
+            if reading.reset_to is None:
+                reading.error = NoOffset(f"{reading.topic_partition} has no position, and auto_offset_reset is none: seek first")
+
+    def _look_up(self, node: NodeId, readings: list[_Reading]) -> Errand:
+        self._asking[node] = None
+        topics: dict[str, ListOffsetsTopic] = {}
+        for reading in readings:
+            reading.is_asked = True
+            assert reading.reset_to is not None
+            topic, partition = reading.topic_partition
+            asked = ListOffsetsPartition(partition_index=partition, timestamp=reading.reset_to)
+            topics.setdefault(topic, ListOffsetsTopic(name=topic, partitions=[])).partitions.append(asked)
+        isolation = _ISOLATION[self._settings.isolation_level]
+        request = ListOffsetsRequest(
+            replica_id=-1, isolation_level=isolation, topics=list(topics.values()), timeout_ms=self._settings.request_timeout_ms
+        )
+        return Errand(node, request, _generations(readings))
+
+    def _looked_up(self, errand: Errand, reply: ListOffsetsResponse, now: Micros) -> None:
+        for topic in reply.topics:
+            for told in topic.partitions:
+                reading = self._current(errand, TopicPartition(topic.name, told.partition_index))
+                if reading is None:
+                    continue
+                code = code_of(told.error_code)
+                if code is ErrorCode.NONE:
+                    self._place(reading, told.offset)
+                else:
+                    self._refused(reading, code, now)
+
+    def _validate(self, node: NodeId, readings: list[_Reading]) -> Errand:
+        self._asking[node] = None
+        topics: dict[str, OffsetForLeaderTopic] = {}
+        for reading in readings:
+            reading.is_asked = True
+            topic, partition = reading.topic_partition
+            view = self._cluster.partition(reading.topic_partition)
+            asked = OffsetForLeaderPartition(partition, -1 if view is None else view.leader_epoch, reading.last_epoch)
+            topics.setdefault(topic, OffsetForLeaderTopic(topic=topic, partitions=[])).partitions.append(asked)
+        return Errand(node, OffsetForLeaderEpochRequest(replica_id=-1, topics=list(topics.values())), _generations(readings))
+
+    def _validated(self, errand: Errand, reply: OffsetForLeaderEpochResponse, now: Micros) -> None:
+        for topic in reply.topics:
+            for told in topic.partitions:
+                partition = TopicPartition(topic.topic, told.partition)
+                reading = self._current(errand, partition)
+                if reading is None:
+                    continue
+                code = code_of(told.error_code)
+                if code is not ErrorCode.NONE:
+                    self._refused(reading, code, now)
+                elif told.end_offset < 0 or told.end_offset < reading.fetch_offset:
+                    self._truncated(reading, told.end_offset)
+                else:
+                    view = self._cluster.partition(partition)
+                    reading.valid_epoch = -1 if view is None else view.leader_epoch
+
+    def _truncated(self, reading: _Reading, end_offset: int) -> None:
+        """The log no longer holds what was fetched: go on where it parts, unless the caller wants to decide (KIP-320)."""
+        at = reading.fetch_offset
+        if self._settings.auto_offset_reset == "none":
+            reading.error = LogTruncated(reading.topic_partition, at, end_offset)
+        elif end_offset >= 0:
+            self._place(reading, end_offset)
+        else:
+            self._place(reading, _RESETS[self._settings.auto_offset_reset])
+
+    def _place(self, reading: _Reading, offset: int) -> None:
+        reading.generation = self._next_generation()
+        reading.chunks.clear()
+        reading.error, reading.is_asked, reading.last_epoch, reading.not_before = None, False, -1, Micros(0)
+        reading.position, reading.reset_to = (None, offset) if offset < 0 else (offset, None)
+        reading.fetch_offset = max(0, offset)
+
+    # -- fetching -------------------------------------------------------------------------------------------------------------------------
+
+    def _fetch(self, node: NodeId, wanted: dict[TopicPartition, Wanted]) -> Errand:
+        self._fetching[node] = None
+        settings = self._settings
+        request = FetchRequest(
+            max_wait_ms=settings.fetch_max_wait_ms,
+            min_bytes=settings.fetch_min_bytes,
+            max_bytes=settings.fetch_max_bytes,
+            isolation_level=_ISOLATION[settings.isolation_level],
+            rack_id=settings.client_rack,
+        )
+        self._sessions.setdefault(node, FetchSession()).fill(request, wanted)
+        knows_ids = all(want.topic_id != ZERO_UUID for want in wanted.values())
+        generations = {partition: self._readings[partition].generation for partition in wanted}
+        return Errand(node, request, generations, None if knows_ids else VERSION_BEFORE_TOPIC_IDS)
+
+    def _fetched(self, errand: Errand, reply: FetchResponse, now: Micros) -> None:
+        session = self._sessions.setdefault(errand.node, FetchSession())
+        if reply.error_code:
+            # A session lost is a whole request next time; anything else is told partition by partition.
+            session.reset()
+            return
+        session.replied(reply.session_id)
+        for topic in reply.responses:
+            name = topic.topic or self._cluster.name_of(topic.topic_id) or ""
+            for told in topic.partitions:
+                reading = self._current(errand, TopicPartition(name, told.partition_index))
+                if reading is not None:
+                    self._partition_fetched(reading, told, now)
+
+    def _partition_fetched(self, reading: _Reading, told: PartitionData, now: Micros) -> None:
+        code = code_of(told.error_code)
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            if self._settings.auto_offset_reset == "none":
+                reading.error = OffsetOutOfRange(
+                    reading.topic_partition,
+                    reading.fetch_offset,
+                    log_start_offset=told.log_start_offset,
+                    log_end_offset=told.high_watermark,
+                )
+            elif not reading.chunks:
+                self._place(reading, _RESETS[self._settings.auto_offset_reset])
+            return
+        if code is not ErrorCode.NONE:
+            self._refused(reading, code, now)
+            return
+        reading.not_before = Micros(0)
+        records = told.records
+        if not isinstance(records, memoryview) or not len(records):
+            return
+        headers, wrong = whole_batches(records, check_crcs=self._settings.check_crcs)
+        kept = [(at, header) for at, header in headers if header.next_offset > reading.fetch_offset]
+        if kept:
+            last_at, last = kept[-1]
+            chunk = Chunk(
+                reading.topic_partition,
+                records[: last_at + last.size],
+                kept,
+                start=reading.fetch_offset,
+                high_watermark=told.high_watermark,
+                aborted=told.aborted_transactions or [],
+            )
+            reading.chunks.append(chunk)
+            reading.fetch_offset, reading.last_epoch = chunk.next_offset, chunk.last_epoch
+        if wrong is not None or not kept:
+            reason = wrong or f"{len(records)} bytes hold no whole batch"
+            reading.error = CorruptRecords(reading.topic_partition, reading.fetch_offset, reason)
+
+    def _refused(self, reading: _Reading, code: ErrorCode, now: Micros) -> None:
+        if not code.is_retriable:
+            reading.error = BrokerError(code, str(reading.topic_partition))
+            return
+        self._cluster.refresh_soon()
+        self._retry_later(reading, now)
+
+    # -- inside ---------------------------------------------------------------------------------------------------------------------------
+
+    def _retry_later(self, reading: _Reading, now: Micros) -> None:
+        reading.not_before = Micros(
+            now + backoff_us(self._settings.retry_backoff_ms, self._settings.retry_backoff_max_ms, 0, self._entropy)
+        )
+
+    def _raise(self, reading: _Reading) -> None:
+        error = reading.error
+        assert error is not None
+        if isinstance(error, BrokerError):
+            reading.error = None  # the next poll tries again; a corrupt batch or a lost offset would only be found once more
+        raise error
+
+    def _current(self, errand: Errand, partition: TopicPartition) -> _Reading | None:
+        """The reading that an answer is about, unless it was sought or unassigned since the question."""
+        reading = self._readings.get(partition)
+        return reading if reading is not None and errand.generations.get(partition) == reading.generation else None
+
+    def _reading(self, partition: TopicPartition) -> _Reading:
+        try:
+            return self._readings[partition]
+        except KeyError:
+            raise NoOffset(f"{partition} is not assigned") from None
+
+    def _next_generation(self) -> int:
+        self._generation += 1
+        return self._generation
+
+
+def _generations(readings: list[_Reading]) -> dict[TopicPartition, int]:
+    return {reading.topic_partition: reading.generation for reading in readings}
