@@ -8,6 +8,7 @@ Each call from outside is a turn; at its end the broker answers those whose wait
 are due. Nothing here blocks, reads a clock or calls back. `start` is the one call that may read files at length: nobody is connected yet.
 """
 
+import sys
 from collections.abc import Callable
 from heapq import heappop
 
@@ -70,6 +71,8 @@ class Broker:
         self._mute_changes: list[tuple[SessionId, bool]] = []
         self._effects: list[Effect] = []
         self._last_ticket = 0
+        self._held_bytes = 0  # of frames that are only partly here, over all sessions
+        self._held_bytes_max = settings.queued_max_request_bytes if settings.queued_max_request_bytes > 0 else sys.maxsize
         self._in_flight_max = settings.sparklog_session_in_flight_max
         self._context: Context
         self._partitions: Partitions
@@ -87,7 +90,15 @@ class Broker:
         cluster_id = log_dirs[0].cluster_id
         self._partitions = Partitions(
             NodeId(settings.node_id),
-            [Directory(log_dir, self._trace) for log_dir in log_dirs],
+            [
+                Directory(
+                    log_dir,
+                    checkpoint_interval_ms=settings.replica_high_watermark_checkpoint_interval_ms,
+                    unsynced_bytes_max=settings.sparklog_log_dir_unsynced_max_bytes,
+                    trace=self._trace,
+                )
+                for log_dir in log_dirs
+            ],
             tickets=self._ticket,
             settings_for=self._log_settings_for,
             in_sync_min_for=lambda topic: self._topic_settings(topic).min_insync_replicas,
@@ -180,11 +191,17 @@ class Broker:
     def receive(self, session_id: SessionId, size: int, now: Instant) -> list[Effect]:
         """`size` bytes were put into `buffer(session_id)`."""
         session = self._sessions[session_id]
+        framer = session.framer
         try:
-            frames = session.framer.received(size)
+            frames = framer.received(size)
         except DecodeError as error:
             self._close(session, f"not a Kafka frame: {error}")
             return self._end_of_turn(now)
+        held_bytes = framer.held_bytes
+        self._held_bytes += held_bytes - session.held_bytes
+        session.held_bytes = held_bytes
+        if self._held_bytes > self._held_bytes_max:
+            self._close(session, f"frames not yet complete hold {self._held_bytes} bytes, where {self._held_bytes_max} are allowed")
         for frame in frames:
             if session.is_muted or session.is_closing:
                 session.backlog.append(memoryview(bytearray(frame)))
@@ -197,6 +214,7 @@ class Broker:
         session = self._sessions.pop(session_id, None)
         if session is not None:
             session.is_closing = True
+            self._held_bytes -= session.held_bytes
             for call in session.owed:
                 if call.waiting is not None:
                     call.waiting.abandoned()
@@ -213,7 +231,7 @@ class Broker:
 
     def finished(self, ticket: Ticket, result: object, now: Instant) -> list[Effect]:
         """A sync (None or StorageError) or a job (its result or exception) came back."""
-        if not self._partitions.finished(ticket, result):
+        if not self._partitions.finished(ticket, result, now):
             error = result if isinstance(result, StorageError) else None
             self._effects.extend(self._quorum.synced(ticket, error, now))
         return self._end_of_turn(now)
@@ -225,6 +243,7 @@ class Broker:
             waiting = heappop(timers)[2]
             if waiting.call.answer is None and not waiting.call.session.is_closing:
                 self._answer(waiting.call, waiting.expired(now))
+        self._effects.extend(self._partitions.due_checkpoints(now))
         deadline = self._quorum.deadline()
         if deadline is not None and deadline <= now.mono_us:
             self._effects.extend(self._quorum.tick(now))
@@ -235,10 +254,8 @@ class Broker:
         timers = self._context.timers
         while timers and (timers[0][2].call.answer is not None or timers[0][2].call.session.is_closing):
             heappop(timers)
-        quorum = self._quorum.deadline()
-        if not timers:
-            return quorum
-        return timers[0][0] if quorum is None else min(timers[0][0], quorum)
+        deadlines = (timers[0][0] if timers else None, self._quorum.deadline(), self._partitions.deadline())
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     # -- requests
 
@@ -263,13 +280,15 @@ class Broker:
             return
         call = Call(session, header.api_key, header.api_version, header.correlation_id, header.client_id)
         answer = handler(self._context, call, request, now)
+        if session.is_paused and not session.is_muted:
+            self._mute(session)
         if isinstance(answer, Message):
             self._answer(call, answer)
         elif answer is not Parked.SILENT:
             session.owed.append(call)
             if answer is Parked.MUTING:
                 session.held_by = call
-            if answer is Parked.MUTING or len(session.owed) >= self._in_flight_max:
+            if not session.is_muted and (session.held_by is not None or len(session.owed) >= self._in_flight_max):
                 self._mute(session)
 
     def _refuse_version(self, session: Session, unsupported: UnsupportedVersion) -> None:
@@ -297,7 +316,7 @@ class Broker:
         while owed and (answer := owed[0].answer) is not None:
             owed.popleft().answer = _LEFT
             self._effects.append(Reply(session.id, answer))
-        if session.is_muted and session.held_by is None and len(owed) < self._in_flight_max:
+        if session.is_muted:
             self._resumable.append(session)
 
     def _mute(self, session: Session) -> None:
@@ -326,6 +345,11 @@ class Broker:
                 self._publish(now)
             elif self._resumable:
                 self._resume(self._resumable.pop(), now)
+            elif context.paused and not partitions.is_congested:
+                self._resumable.extend(context.paused)
+                for session in context.paused:
+                    session.is_paused = False
+                context.paused.clear()
             else:
                 break
         for session, reason in context.disconnects:
@@ -392,7 +416,9 @@ class Broker:
 
     def _resume(self, session: Session, now: Instant) -> None:
         """Run what arrived while the session was muted, until it is muted again or nothing is left; then read on."""
-        if not session.is_muted or session.is_closing:
+        if not session.is_muted or session.is_closing or session.is_paused or session.held_by is not None:
+            return
+        if len(session.owed) >= self._in_flight_max:
             return
         session.is_muted = False
         while session.backlog and not session.is_muted and not session.is_closing:

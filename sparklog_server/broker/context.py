@@ -64,6 +64,7 @@ class Context:
         self.auto_creations: set[str] = set()
         self.effects: list[Effect] = []
         self.disconnects: list[tuple[Session, str]] = []
+        self.paused: list[Session] = []
         self.timers: list[tuple[Micros, int, Waiting]] = []
         self._allow = allow
         self._sequence = 0
@@ -95,6 +96,12 @@ class Context:
     def propose(self, command: object, token: object, now: Instant) -> None:
         """Have the controller decide `command`; `token` comes back with its reply once that is committed."""
         self.effects.extend(self.quorum.propose(command, token, now))
+
+    def pause(self, session: Session) -> None:
+        """Run no more requests of the session until the disk has caught up."""
+        if not session.is_paused:
+            session.is_paused = True
+            self.paused.append(session)
 
     def disconnect(self, session: Session, reason: str) -> None:
         """Close the session at the end of this turn."""

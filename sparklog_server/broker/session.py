@@ -1,6 +1,6 @@
 """One client connection as the broker sees it: who it is, which bytes are half here, and which answers are still owed.
 
-    reading ──a request parks that must hold up the next──► muted ──its answer leaves──► reading
+    reading ──a request parks that must hold up the next, or the disk is far behind──► muted ──that is over──► reading
        └── nonsense, or acks=0 that failed ──► closing
 
 Answers leave in the order of their requests. `owed` holds a call from the moment it could not be answered at once until every earlier
@@ -36,15 +36,18 @@ class Call:
 
 
 class Session:
-    """A connection; `backlog` holds whole frames that arrived while it was muted, `held_by` the parked call that the next ones wait for."""
+    """A connection; `backlog` holds whole frames that arrived while it was muted, `held_by` the parked call that the next
+    ones wait for; paused is one that waits for the disk to catch up."""
 
     __slots__ = (
         "backlog",
         "framer",
         "held_by",
+        "held_bytes",
         "id",
         "is_closing",
         "is_muted",
+        "is_paused",
         "listener",
         "local_address",
         "owed",
@@ -62,7 +65,9 @@ class Session:
         self.owed: deque[Call] = deque()
         self.backlog: deque[memoryview] = deque()
         self.held_by: Call | None = None
+        self.held_bytes = 0  # of a frame that is only partly here, as last counted
         self.is_muted = False
+        self.is_paused = False
         self.is_closing = False
 
 

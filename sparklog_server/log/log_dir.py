@@ -135,13 +135,19 @@ class LogDir:
         assert topic_partition not in self.logs, topic_partition
         directory = f"{self.path}/{topic_partition}"
         self._disk.make_directory(directory)
-        metadata = self._disk.open(f"{directory}/{PARTITION_METADATA_FILE}", create=True)
+        log = PartitionLog.open(self._disk, directory, topic_partition, topic_id, settings, now=now)
+        self.logs[topic_partition] = log
+        self.identify(topic_partition, topic_id)
+        return log
+
+    def identify(self, topic_partition: TopicPartition, topic_id: Uuid) -> None:
+        """Write down which topic a partition belongs to; durable with its next sync, as its first record is. Raises StorageError."""
+        log = self.logs[topic_partition]
+        metadata = self._disk.open(f"{log.directory}/{PARTITION_METADATA_FILE}", create=True)
         metadata.truncate(0)
         metadata.append(f"version: 0\ntopic_id: {encode_uuid(topic_id)}".encode())
-        log = PartitionLog.open(self._disk, directory, topic_partition, topic_id, settings, now=now)
+        log.topic_id = topic_id
         log.sync_with_next(metadata)
-        self.logs[topic_partition] = log
-        return log
 
     def delete(self, topic_partition: TopicPartition) -> Callable[[], None]:
         """Take a partition out of service by renaming its directory; the job that is returned removes the files. Raises StorageError."""

@@ -7,7 +7,7 @@ kernel dropped cannot be synced by trying again, so the directory stays offline 
 from collections.abc import Callable
 
 from sparklog.effects import Sync
-from sparklog.model import Offset, Ticket
+from sparklog.model import Instant, Micros, Offset, Ticket, TopicPartition
 from sparklog_server.disk.door import DiskFile, StorageError
 from sparklog_server.log.log_dir import LogDir
 from sparklog_server.replica.partition import Partition
@@ -22,10 +22,27 @@ class Directory:
     only offline partitions and syncs nothing.
     """
 
-    __slots__ = ("_dirty", "_in_flight", "_trace", "error", "log_dir", "partitions")
+    __slots__ = (
+        "_checkpoint_interval_us",
+        "_dirty",
+        "_in_flight",
+        "_settling_bytes",
+        "_trace",
+        "_unsynced_bytes",
+        "_unsynced_bytes_max",
+        "checkpoint_at_us",
+        "error",
+        "log_dir",
+        "partitions",
+    )
 
-    def __init__(self, log_dir: LogDir, trace: Trace) -> None:
+    def __init__(self, log_dir: LogDir, *, checkpoint_interval_ms: int, unsynced_bytes_max: int, trace: Trace) -> None:
         self.log_dir = log_dir
+        self.checkpoint_at_us: Micros | None = None
+        self._checkpoint_interval_us = checkpoint_interval_ms * 1000
+        self._unsynced_bytes_max = unsynced_bytes_max
+        self._unsynced_bytes = 0  # appended, and waiting for the next sync
+        self._settling_bytes = 0  # in the sync that is in flight
         self._trace = trace
         self.partitions: dict[Partition, None] = {}
         self.error: StorageError | None = None
@@ -42,9 +59,15 @@ class Directory:
         """Whether everything appended is durable, as far as it ever will be."""
         return not self._dirty and not self._in_flight
 
-    def mark_dirty(self, partition: Partition) -> None:
-        """`partition` has records that are not durable yet."""
+    @property
+    def is_congested(self) -> bool:
+        """Whether so much waits for the disk that nobody should add to it."""
+        return self._unsynced_bytes + self._settling_bytes > self._unsynced_bytes_max
+
+    def mark_dirty(self, partition: Partition, size: int) -> None:
+        """`partition` has `size` more bytes of records that are not durable yet."""
         self._dirty[partition] = None
+        self._unsynced_bytes += size
 
     def begin_sync(self, ticket: Ticket) -> Sync | None:
         """The effect that makes everything appended so far durable; None if nothing was left to sync."""
@@ -56,14 +79,27 @@ class Directory:
                 files.extend(partition_files)
                 self._in_flight.append((partition, end_offset))
         self._dirty = {}
+        self._settling_bytes, self._unsynced_bytes = self._unsynced_bytes, 0
         return Sync(ticket, files, self.log_dir.path) if self._in_flight else None
 
-    def synced(self) -> None:
-        """The sync in flight returned: its records are durable."""
+    def synced(self, now: Instant) -> None:
+        """The sync in flight returned: its records are durable, and a checkpoint should soon say so."""
         in_flight, self._in_flight = self._in_flight, []
+        self._settling_bytes = 0
+        if self.checkpoint_at_us is None:
+            self.checkpoint_at_us = Micros(now.mono_us + self._checkpoint_interval_us)
         for partition, end_offset in in_flight:
             if partition in self.partitions:
                 partition.synced(end_offset)
+
+    def begin_checkpoint(self) -> Callable[[], None]:
+        """The job that writes down recovery points and high watermarks as they are now."""
+        self.checkpoint_at_us = None
+        return self.log_dir.checkpoint_job(self.high_watermarks())
+
+    def high_watermarks(self) -> dict[TopicPartition, Offset]:
+        """The high watermark of every partition here."""
+        return {partition.topic_partition: partition.high_watermark for partition in self.partitions}
 
     def storage_failed(self, error: StorageError) -> None:
         """The disk refused: every partition here goes offline."""
@@ -72,5 +108,7 @@ class Directory:
             self._trace("log-directory-offline", path=self.log_dir.path, reason=str(error))
         self._dirty = {}
         self._in_flight = []
+        self._unsynced_bytes = self._settling_bytes = 0
+        self.checkpoint_at_us = None
         for partition in self.partitions:
             partition.go_offline()

@@ -28,8 +28,12 @@ class PartitionUnavailable(Exception):
 class Home(Protocol):
     """What a partition needs of the directory it lives in."""
 
-    def mark_dirty(self, partition: "Partition") -> None:
-        """`partition` has records that are not durable yet."""
+    @property
+    def is_congested(self) -> bool:
+        """Whether so much waits for the disk that nobody should add to it."""
+
+    def mark_dirty(self, partition: "Partition", size: int) -> None:
+        """`partition` has `size` more bytes of records that are not durable yet."""
 
     def storage_failed(self, error: StorageError) -> None:
         """The disk refused: every partition of the directory goes offline, the caller's too."""
@@ -82,7 +86,7 @@ class Partition:
             raise PartitionUnavailable(ErrorCode.KAFKA_STORAGE_ERROR) from error
         self._own_end_moved(log.recovery_point if waits_for_sync else log.log_end_offset)
         if waits_for_sync and log.recovery_point < log.log_end_offset:
-            self._home.mark_dirty(self)
+            self._home.mark_dirty(self, 0)
 
     def leader_for(self, claimed_epoch: int) -> LeaderReplica:
         """The leadership, if a peer that believes in `claimed_epoch` (-1: none claimed) may use it. Raises PartitionUnavailable."""
@@ -124,11 +128,19 @@ class Partition:
         except StorageError as error:
             self._home.storage_failed(error)
             raise PartitionUnavailable(ErrorCode.KAFKA_STORAGE_ERROR) from error
+        log = self.log
         if self._waits_for_sync:
-            self._home.mark_dirty(self)
+            self._home.mark_dirty(self, len(records))
         else:
-            self._own_end_moved(self.log.log_end_offset)
+            if log.has_sealed_unsynced:
+                self._home.mark_dirty(self, 0)  # nobody waits, but a crash shall not cost the scan of a whole segment
+            self._own_end_moved(log.log_end_offset)
         return result
+
+    @property
+    def is_congested(self) -> bool:
+        """Whether the disk is so far behind that producers should pause."""
+        return self._home.is_congested
 
     def read(self, start: Offset, limit: Offset, bytes_max: int, *, at_least_one: bool) -> FileSlice | None:
         """Whole batches of `[start, limit)`; None if there are none. Raises PartitionUnavailable or OffsetOutOfRange."""

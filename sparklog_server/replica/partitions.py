@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from sparklog.effects import Effect, Run, Sync
-from sparklog.model import Instant, NodeId, Offset, Ticket, TopicPartition, Uuid
+from sparklog.model import ZERO_UUID, Instant, Micros, NodeId, Offset, Ticket, TopicPartition, Uuid
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.partition_log import PartitionLog
 from sparklog_server.log.settings import LogSettings
@@ -42,6 +42,7 @@ class Partitions:
         self._trace = trace
         self._by_topic: dict[str, dict[int, Partition]] = {}
         self._syncs: dict[Ticket, Directory] = {}
+        self._checkpoints: dict[Ticket, Directory] = {}
         self._removals: set[Ticket] = set()
 
     def find(self, topic: str, index: int) -> Partition | None:
@@ -92,7 +93,10 @@ class Partitions:
         log_dir = directory.log_dir
         log: PartitionLog | None = log_dir.logs.get(topic_partition)
         try:
-            if log is not None and log.topic_id != topic_id:
+            if log is not None and log.topic_id == ZERO_UUID:
+                # A crash came before the first sync of partition.metadata: the directory was made for the topic of this name.
+                log_dir.identify(topic_partition, topic_id)
+            elif log is not None and log.topic_id != topic_id:
                 self._trace("log-of-an-earlier-topic", partition=str(topic_partition), found=log.topic_id.hex(), wanted=topic_id.hex())
                 log_dir.delete(topic_partition)()
                 log = None
@@ -158,14 +162,33 @@ class Partitions:
                     syncs.append(sync)
         return syncs
 
-    def finished(self, ticket: Ticket, result: object) -> bool:
-        """The result of a sync or removal of ours; False if the ticket is somebody else's."""
+    def due_checkpoints(self, now: Instant) -> list[Run]:
+        """The jobs that write down how far each directory is durable, where that is due."""
+        runs = []
+        for directory in self._directories:
+            if directory.checkpoint_at_us is not None and directory.checkpoint_at_us <= now.mono_us:
+                ticket = self._tickets()
+                self._checkpoints[ticket] = directory
+                runs.append(Run(directory.begin_checkpoint(), ticket))
+        return runs
+
+    def deadline(self) -> Micros | None:
+        """When the next checkpoint is due."""
+        return min((directory.checkpoint_at_us for directory in self._directories if directory.checkpoint_at_us is not None), default=None)
+
+    def finished(self, ticket: Ticket, result: object, now: Instant) -> bool:
+        """The result of a sync or job of ours; False if the ticket is somebody else's."""
         directory = self._syncs.pop(ticket, None)
         if directory is not None:
             if isinstance(result, StorageError):
                 directory.storage_failed(result)
             elif directory.error is None:
-                directory.synced()
+                directory.synced(now)
+            return True
+        directory = self._checkpoints.pop(ticket, None)
+        if directory is not None:
+            if isinstance(result, StorageError):
+                directory.storage_failed(result)
             return True
         if ticket in self._removals:
             self._removals.discard(ticket)
@@ -175,9 +198,14 @@ class Partitions:
         return False
 
     @property
+    def is_congested(self) -> bool:
+        """Whether some directory is so far behind that producers should pause."""
+        return any(directory.is_congested for directory in self._directories)
+
+    @property
     def is_quiet(self) -> bool:
-        """Whether everything appended is durable, as far as it ever will be."""
-        return all(directory.is_quiet for directory in self._directories)
+        """Whether everything appended is durable, as far as it ever will be, and no checkpoint is being written."""
+        return not self._checkpoints and all(directory.is_quiet for directory in self._directories)
 
     # -- endings
 
@@ -186,8 +214,7 @@ class Partitions:
         for directory in self._directories:
             if directory.error is not None:
                 continue
-            high_watermarks = {partition.topic_partition: partition.high_watermark for partition in directory.partitions}
             try:
-                directory.log_dir.close(high_watermarks, now)
+                directory.log_dir.close(directory.high_watermarks(), now)
             except StorageError as error:
                 directory.storage_failed(error)

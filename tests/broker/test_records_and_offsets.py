@@ -62,7 +62,13 @@ def test_acks_1_then_read_latest_does_not_miss_the_record(world: World) -> None:
 
 @pytest.mark.parametrize(
     ("timestamp", "version", "expected"),
-    [(-2, 6, (0, 0)), (-4, 8, (0, 0)), (-5, 9, (0, -1)), (-5, 8, (ErrorCode.UNSUPPORTED_VERSION, -1)), (-9, 11, (ErrorCode.UNSUPPORTED_VERSION, -1))],
+    [
+        (-2, 6, (0, 0)),
+        (-4, 8, (0, 0)),
+        (-5, 9, (0, -1)),
+        (-5, 8, (ErrorCode.UNSUPPORTED_VERSION, -1)),
+        (-9, 11, (ErrorCode.UNSUPPORTED_VERSION, -1)),
+    ],
 )
 def test_the_special_timestamps_answer_at_the_versions_that_know_them(
     world: World, timestamp: int, version: int, expected: tuple[int, int]

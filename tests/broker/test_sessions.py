@@ -114,3 +114,42 @@ def test_a_failed_produce_without_acknowledgement_closes_the_connection_since_no
     client.send(produce("nowhere", world.batch(b"a"), acks=0), PRODUCE_BY_NAME, None)
     world.settle()
     assert client.is_closed
+
+
+def test_a_producer_pauses_while_the_disk_is_too_far_behind_and_loses_nothing() -> None:
+    world = World(seed=3, **{"sparklog.log.dir.unsynced.max.bytes": "1048576"})
+    world.node.start()
+    world.settle()
+    client = world.node.connect()
+    world.create(client, "t")
+    client.replies.clear()
+    for _ in range(40):
+        client.send(produce("t", world.batch(b"x" * 100_000)), PRODUCE_BY_NAME, ProduceResponse)
+    assert 10 <= len(client.replies) < 20
+    world.settle()
+    assert [produced(reply) for reply in client.replies] == [(0, offset) for offset in range(40)]
+
+
+def test_frames_that_never_complete_may_hold_only_so_much_memory_together() -> None:
+    world = World(seed=4, **{"queued.max.request.bytes": "1000000"})
+    world.node.start()
+    world.settle()
+    connections = [world.node.connect() for _ in range(10)]
+    for connection in connections:
+        connection.send_bytes((50_000_000).to_bytes(4, "big") + bytes(200_000))
+    world.settle()
+    open_ones = [connection for connection in connections if not connection.is_closed]
+    assert 1 <= len(open_ones) <= 4
+
+
+def test_the_settings_that_bound_a_session_let_its_requests_run_in_the_end() -> None:
+    world = World(seed=5, **{"sparklog.session.in.flight.max": "4"})
+    world.node.start()
+    world.settle()
+    client = world.node.connect()
+    world.create(client, "t")
+    client.replies.clear()
+    for _ in range(50):
+        client.send(produce("t", world.batch(b"a"), acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse)
+    world.settle()
+    assert [produced(reply) for reply in client.replies] == [(0, offset) for offset in range(50)]

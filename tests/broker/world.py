@@ -65,7 +65,9 @@ def produced(answer: Message) -> tuple[int, int]:
     return part.error_code, part.base_offset
 
 
-def fetch(topic: str, offset: int, *, partition: int = 0, min_bytes: int = 1, max_wait_ms: int = 500, max_bytes: int = 1 << 20) -> FetchRequest:
+def fetch(
+    topic: str, offset: int, *, partition: int = 0, min_bytes: int = 1, max_wait_ms: int = 500, max_bytes: int = 1 << 20
+) -> FetchRequest:
     """A fetch of one partition."""
     part = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=max_bytes)
     return FetchRequest(

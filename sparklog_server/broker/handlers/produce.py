@@ -99,6 +99,8 @@ def _append(
             BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message) for index, message in refused.record_errors
         ]
         return None
+    if partition.is_congested:
+        context.pause(call.session)
     part.base_offset = result.base_offset
     part.log_append_time_ms = result.log_append_time_ms
     part.log_start_offset = result.log_start_offset
