@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
 from .keys import Key, Kind, Update, text_of
-from .settings import BrokerSettings, broker_keys, key_of
+from .settings import BrokerSettings, broker_keys, key_of, topic_defaults_of
 from .topic_settings import TopicSettings, topic_keys, topic_keys_of_broker
 
 
@@ -59,7 +59,8 @@ _NOTHING_DYNAMIC = Dynamic()
 
 def describe_topic(settings: BrokerSettings, overrides: Mapping[str, str], dynamic: Dynamic = _NOTHING_DYNAMIC) -> list[ConfigRow]:
     """The rows of a topic with these overrides, in alphabetical order; internal keys appear only when they are set."""
-    effective = TopicSettings.of(settings.topics, overrides)
+    changed = cast(dict[str, Any], topic_defaults_of({**dynamic.cluster, **dynamic.broker}))
+    effective = TopicSettings.of(msgspec.structs.replace(settings.topics, **changed) if changed else settings.topics, overrides)
     return [
         _topic_row(field, key, effective, settings, overrides, dynamic)
         for name, (field, key) in topic_keys().items()

@@ -289,7 +289,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
                 changes[field] = key.parse(text)
             else:
                 key_of(name).parse(text)
-        if topic_changes := cast(dict[str, Any], _topic_defaults(given)):
+        if topic_changes := cast(dict[str, Any], topic_defaults_of(given)):
             changes["topics"] = TopicSettings.of(msgspec.structs.replace(TopicSettings(), **topic_changes), {})
         return _connected(BrokerSettings(**changes), is_insecure_allowed=is_insecure_allowed)
 
@@ -366,7 +366,8 @@ def _key_of_synonym(name: str) -> Key:
     """The broker key that supplies the default of a topic key, as a definition of its own."""
     _, key, synonym = topic_keys_of_broker()[name]
     at_least, at_most = (key.at_least, key.at_most) if synonym.factor == 1 else (synonym.at_least, None)
-    update = Update.CLUSTER_WIDE if synonym.factor == 1 else Update.READ_ONLY
+    # Kafka lets the first of several synonyms be changed while running, and only that one.
+    update = Update.CLUSTER_WIDE if synonym is key.synonyms[0] else Update.READ_ONLY
     return Key(
         name,
         synonym.kind,
@@ -380,7 +381,7 @@ def _key_of_synonym(name: str) -> Key:
     )
 
 
-def _topic_defaults(given: Mapping[str, str]) -> dict[str, Value]:
+def topic_defaults_of(given: Mapping[str, str]) -> dict[str, Value]:
     """Values by topic field where a broker key gives its default; the first synonym given wins, as in Kafka."""
     found: dict[str, Value] = {}
     for name, (field, _, synonym) in topic_keys_of_broker().items():

@@ -1,0 +1,153 @@
+"""Settings that bind each other: listeners, directories, defaults of topics."""
+
+import pytest
+
+from sparklog.errors import SettingsError
+from sparklog_server.config.describe import ConfigRow, Dynamic, Source, describe_broker, describe_topic
+from sparklog_server.config.settings import BrokerSettings
+from sparklog_server.config.topic_settings import TopicSettings
+
+
+def of(**given: str) -> BrokerSettings:
+    return BrokerSettings.of({name.replace("_", "."): value for name, value in given.items()})
+
+
+def test_an_open_listener_needs_a_name_that_clients_can_use() -> None:
+    with pytest.raises(SettingsError, match=r"set advertised\.listeners=PLAINTEXT://<a name clients can resolve>:9092"):
+        BrokerSettings.of({"listeners": "PLAINTEXT://0.0.0.0:9092"}, is_insecure_allowed=True)
+    given = {"listeners": "PLAINTEXT://0.0.0.0:9092", "advertised.listeners": "PLAINTEXT://kafka.example:9092"}
+    assert BrokerSettings.of(given, is_insecure_allowed=True).advertised("PLAINTEXT").host == "kafka.example"
+
+
+@pytest.mark.parametrize("host", ["10.0.0.1", "example.org", "[::]", "[2001:db8::1]", ""])
+def test_nothing_but_loopback_is_open_without_saying_so(host: str) -> None:
+    given = {"listeners": f"PLAINTEXT://{host}:9092", "advertised.listeners": "PLAINTEXT://kafka.example:9092"}
+    with pytest.raises(SettingsError, match="--insecure"):
+        BrokerSettings.of(given)
+    assert BrokerSettings.of(given, is_insecure_allowed=True).listeners[0].port == 9092
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "localhost", "[::1]"])
+def test_loopback_needs_no_leave(host: str) -> None:
+    assert of(listeners=f"PLAINTEXT://{host}:9092").listeners[0].is_loopback
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
+def test_what_cannot_be_served_yet_is_said_by_name(protocol: str) -> None:
+    with pytest.raises(SettingsError, match=f"{protocol}, which this release cannot serve yet"):
+        of(listeners=f"{protocol}://127.0.0.1:9092")
+
+
+@pytest.mark.parametrize(
+    ("listeners", "said"),
+    [
+        ("127.0.0.1:9092", "NAME://HOST:PORT"),
+        ("PLAINTEXT://127.0.0.1", "NAME://HOST:PORT"),
+        ("PLAINTEXT://127.0.0.1:99999", "0 to 65535"),
+        ("PLAINTEXT://::1:9092", "brackets"),
+        ("INTERNAL://127.0.0.1:9092", "INTERNAL is neither a protocol nor in listener.security.protocol.map"),
+        ("PLAINTEXT://127.0.0.1:1,PLAINTEXT://127.0.0.1:2", "appears twice"),
+        ("PLAINTEXT://127.0.0.1:1,SSL://127.0.0.1:1", "same port"),
+        ("", "no listener is left"),
+    ],
+)
+def test_a_listener_that_makes_no_sense_is_refused(listeners: str, said: str) -> None:
+    with pytest.raises(SettingsError, match=said):
+        of(listeners=listeners)
+
+
+def test_each_listener_is_advertised_under_its_own_name() -> None:
+    settings = BrokerSettings.of(
+        {
+            "listeners": "IN://127.0.0.1:1,OUT://127.0.0.1:2",
+            "listener.security.protocol.map": "IN:PLAINTEXT,OUT:PLAINTEXT",
+            "advertised.listeners": "OUT://localhost:3",
+            "inter.broker.listener.name": "IN",
+        }
+    )
+    assert str(settings.advertised("IN")) == "IN://127.0.0.1:1"
+    assert str(settings.advertised("OUT")) == "OUT://localhost:3"
+    assert settings.inter_broker_listener_name == "IN"
+    with pytest.raises(SettingsError, match=r"no listener named OUT"):
+        of(**{"advertised_listeners": "OUT://localhost:3", "listener_security_protocol_map": "PLAINTEXT:PLAINTEXT,OUT:PLAINTEXT"})
+
+
+def test_a_port_the_system_chose_takes_the_place_of_zero() -> None:
+    settings = of(listeners="PLAINTEXT://127.0.0.1:0").with_bound_ports({"PLAINTEXT": 40001})
+    assert str(settings.listeners[0]) == "PLAINTEXT://127.0.0.1:40001"
+    assert str(settings.advertised("PLAINTEXT")) == "PLAINTEXT://127.0.0.1:40001"
+    fixed = of(listeners="PLAINTEXT://127.0.0.1:9999").with_bound_ports({"PLAINTEXT": 1})
+    assert fixed.listeners[0].port == 9999
+
+
+def test_directories_are_those_of_log_dirs_or_else_of_log_dir() -> None:
+    assert of(log_dir="/a").log_dirs == ("/a",)
+    assert of(log_dir="/a", log_dirs="/b, /c").log_dirs == ("/b", "/c")
+    assert of(log_dirs="/b,/c").metadata_log_dir == "/b"
+    assert BrokerSettings.of({"metadata.log.dir": "/m"}).metadata_log_dir == "/m"
+    for wrong in ("/a,/a", "/a,,/b"):
+        with pytest.raises(SettingsError, match=r"log\.dirs"):
+            of(log_dirs=wrong)
+
+
+def test_a_quorum_of_several_nodes_is_refused_for_now() -> None:
+    assert BrokerSettings.of({"controller.quorum.voters": "1@localhost:9093"}).node_id == 1
+    with pytest.raises(SettingsError, match="cannot be run yet"):
+        BrokerSettings.of({"controller.quorum.voters": "1@a:9093,2@b:9093"})
+    with pytest.raises(SettingsError, match="cannot be run yet"):
+        BrokerSettings.of({"process.roles": "controller"})
+
+
+def test_the_finest_unit_given_wins_and_negative_hours_are_for_ever() -> None:
+    assert of(log_retention_hours="2").topics.retention_ms == 7_200_000
+    assert of(log_retention_hours="2", log_retention_minutes="1").topics.retention_ms == 60_000
+    assert of(log_retention_hours="2", log_retention_ms="5").topics.retention_ms == 5
+    assert of(log_retention_hours="-1").topics.retention_ms == -1
+    assert of(log_roll_hours="1").topics.segment_ms == 3_600_000
+
+
+def test_a_topic_overrides_what_the_broker_supplies() -> None:
+    defaults = BrokerSettings.of({"log.segment.bytes": "2097152", "sparklog.ack.flush": "never"}).topic_defaults()
+    topic = TopicSettings.of(defaults, {"segment.bytes": "1048576", "cleanup.policy": "compact, delete"})
+    assert (topic.segment_bytes, topic.sparklog_ack_flush, topic.cleanup_policy) == (1_048_576, "never", ("compact", "delete"))
+    assert TopicSettings.of(defaults, {}) is defaults
+    assert TopicSettings.of(defaults, {"internal.segment.bytes": "100"}).segment_bytes_effective == 100
+
+
+def row(rows: list[ConfigRow], name: str) -> ConfigRow:
+    return next(found for found in rows if found.name == name)
+
+
+def test_a_topics_rows_tell_where_each_value_comes_from() -> None:
+    settings = of(log_retention_hours="2", num_partitions="3")
+    rows = describe_topic(settings, {"max.message.bytes": "5000"}, Dynamic(cluster={"log.segment.bytes": "2097152"}))
+    retention = row(rows, "retention.ms")
+    assert (retention.value, retention.source) == ("7200000", Source.STATIC_BROKER)
+    assert retention.synonyms == (
+        ("log.retention.hours", "2", Source.STATIC_BROKER),
+        ("log.retention.hours", "168", Source.DEFAULT),
+    )
+    size = row(rows, "max.message.bytes")
+    assert (size.value, size.source, size.is_default) == ("5000", Source.TOPIC, False)
+    assert [synonym.name for synonym in size.synonyms] == ["max.message.bytes", "message.max.bytes"]
+    assert row(rows, "cleanup.policy").source is Source.DEFAULT
+    segment = row(rows, "segment.bytes")
+    assert (segment.value, segment.source) == ("2097152", Source.DYNAMIC_CLUSTER)
+    assert [found.name for found in rows] == sorted(found.name for found in rows)
+    assert not any(found.name.startswith("internal.") for found in rows)
+
+
+def test_a_brokers_rows_hide_secrets_and_say_what_may_change() -> None:
+    settings = BrokerSettings.of({"ssl.key.password": "secret", "listeners": "PLAINTEXT://127.0.0.1:0"}).with_bound_ports(
+        {"PLAINTEXT": 40001}
+    )
+    rows = describe_broker(settings)
+    secret = row(rows, "ssl.key.password")
+    assert (secret.value, secret.is_sensitive, secret.source) == (None, True, Source.STATIC_BROKER)
+    assert all(value is None for _, value, _ in secret.synonyms)
+    assert row(rows, "listeners").value == "PLAINTEXT://127.0.0.1:40001"
+    assert row(rows, "node.id").is_read_only
+    assert not row(rows, "max.connections").is_read_only
+    assert row(rows, "log.retention.hours").value == "168"
+    assert row(rows, "log.retention.ms").value is None
+    assert len(rows) == len({found.name for found in rows}) > 360
