@@ -1,6 +1,17 @@
-"""What every test run says about itself: which kernels serve, and what was skipped for want of a tool (the closing `-rs` lines)."""
+"""What every test run says about itself: which kernels serve, and what was skipped for want of a tool (the closing `-rs` lines).
+
+Under `CI=true` every tool is at hand, so a skipped test is a failure there, unless the machine itself is what lacks something.
+"""
+
+import os
+from collections.abc import Generator
+
+import pytest
 
 from sparklog import kernels
+
+# Reasons that no set-up can mend.
+OF_THE_MACHINE = ("this file system", "this system")
 
 
 def pytest_report_header() -> str:
@@ -12,3 +23,29 @@ def pytest_report_header() -> str:
     return f"sparklog kernels: {serving}" + (
         "" if serving == "compiled" else " (nothing was compiled: same answers, slower; see `make setup`)"
     )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test that skips itself in CI has failed."""
+    report = yield
+    if not hasattr(report, "wasxfail"):
+        _fail_if_skipped_in_ci(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """So has a whole file."""
+    report = yield
+    _fail_if_skipped_in_ci(report)
+    return report
+
+
+def _fail_if_skipped_in_ci(report: pytest.TestReport | pytest.CollectReport) -> None:
+    if not report.skipped or os.environ.get("CI") != "true" or not isinstance(report.longrepr, tuple):
+        return
+    reason = report.longrepr[2].removeprefix("Skipped: ")
+    if not reason.startswith(OF_THE_MACHINE):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, and CI has every tool: {reason}"
