@@ -1,4 +1,4 @@
-"""Tools that a user's machine may lack and continuous integration has: without one a test is skipped, under `CI=true` it fails: see conftest.py."""
+"""Tools that a user may lack and continuous integration has: without one a test is skipped, which conftest.py makes a failure in CI."""
 
 import os
 import shutil
