@@ -20,8 +20,18 @@ from sparklog_server.disk.door import Disk, DiskFile
 
 from .epoch_cache import EpochCache
 from .producer_state import ProducerState
-from .recovery import EPOCH_FILE, Recovered, recover, recover_producers
-from .segment import LOG_SUFFIX, RELATIVE_OFFSET_MAX, SNAPSHOT_SUFFIX, Segment, base_offset_of, file_name, header_at
+from .recovery import EPOCH_FILE, Recovered, offset_of, recover, recover_producers
+from .segment import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    RELATIVE_OFFSET_MAX,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    Segment,
+    base_offset_of,
+    file_name,
+    header_at,
+)
 from .settings import LogSettings
 from .validate import HeaderFields, RecordsRefused, check_client_batch
 
@@ -56,6 +66,7 @@ class PartitionLog:
         "_active",
         "_disk",
         "_index_entries_near_full",
+        "_is_syncing",
         "_places",
         "_producers",
         "_sealed",
@@ -64,6 +75,7 @@ class PartitionLog:
         "_settling",
         "_snapshot_offset",
         "_unsynced",
+        "_was_cut_in_sync",
         "directory",
         "epochs",
         "is_closed",
@@ -94,6 +106,8 @@ class PartitionLog:
         self._unsynced: list[DiskFile] = [file for file in found.unsynced if file is not self._active.file]
         self._sealed: list[Segment] = [segment for segment in found.segments[:-1] if segment.index is not None]
         self._settling: list[Segment] = []
+        self._is_syncing = False
+        self._was_cut_in_sync = False
         self.settings = settings
 
     @classmethod
@@ -399,6 +413,7 @@ class PartitionLog:
     def begin_sync(self) -> tuple[list[DiskFile], Offset]:
         """The files to sync, in this order, and the log end offset they make durable. One at a time: `synced` comes before the next."""
         files, self._unsynced = self._unsynced, []
+        self._is_syncing = True
         self._settling += self._sealed
         self._sealed = []
         if not self.epochs.is_saved:
@@ -415,11 +430,15 @@ class PartitionLog:
             if segment is not self._active:
                 segment.settle()
         self._settling = []
+        self._is_syncing = False
+        if self._was_cut_in_sync:
+            self._was_cut_in_sync = False
+            self._remove_stale_snapshots()
 
     # -- cut and close
 
     def truncate_to(self, offset: Offset) -> None:
-        """Drop every batch that reaches `offset` or beyond it. Raises StorageError."""
+        """Drop every batch that reaches `offset` or beyond it, for good. Blocks. Raises StorageError."""
         if offset >= self.log_end_offset:
             return
         self._places.clear()
@@ -438,19 +457,27 @@ class PartitionLog:
         self.recovery_point = min(self.recovery_point, self.log_end_offset)
         self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
         self.epochs.truncate_end(self.log_end_offset)
-        self._reload_producers()
-
-    def _forget_segment(self, segment: Segment) -> None:
-        self._sealed = [other for other in self._sealed if other is not segment]
-        self._unsynced = [file for file in self._unsynced if file is not segment.file]
-        segment.close()
-        for suffix in (LOG_SUFFIX, ".index", ".timeindex"):
-            self._disk.remove(segment.path(suffix))
-
-    def _reload_producers(self) -> None:
+        self._unsynced = [file for file in self._unsynced if _is_of_rest(file.path, active.base_offset)]
+        self._was_cut_in_sync = self._is_syncing
+        # Durable before anything is appended: else a crash could bring back the old end under a new segment.
+        self._disk.sync([active.file])
         self._producers, self._snapshot_offset = recover_producers(
             self._disk, self.directory, self._segments, log_start_offset=self.log_start_offset, end_offset=self.log_end_offset
         )
+
+    def _forget_segment(self, segment: Segment) -> None:
+        self._sealed = [other for other in self._sealed if other is not segment]
+        segment.close()
+        for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            self._disk.remove(segment.path(suffix))
+
+    def _remove_stale_snapshots(self) -> None:
+        """The sync that was in flight during a truncation may have put snapshots of what was cut in their place."""
+        bases = frozenset(segment.base_offset for segment in self._segments)
+        for name in self._disk.list(self.directory):
+            offset = offset_of(name, SNAPSHOT_SUFFIX)
+            if offset is not None and offset not in bases and offset != self._snapshot_offset:
+                self._disk.remove(f"{self.directory}/{name}")
 
     def begin_close(self, now: Instant) -> list[DiskFile]:
         """What to sync before `close`, so that the next open scans nothing: data, indexes, epochs, producers."""
@@ -475,3 +502,11 @@ class PartitionLog:
         self.is_closed = True
         for segment in self._segments:
             segment.close()
+
+
+def _is_of_rest(path: str, active_base_offset: int) -> bool:
+    """Whether a file to be synced says nothing of the active segment, or of what lay behind it."""
+    digits, _, suffix = path.rpartition("/")[2].partition(".")
+    if not digits.isdecimal():
+        return True
+    return int(digits) < active_base_offset or (int(digits) == active_base_offset and f".{suffix}".startswith(SNAPSHOT_SUFFIX))

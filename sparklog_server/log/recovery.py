@@ -7,7 +7,7 @@
 Everything below the recovery point was durable when it was set, so it is not doubted, and what lies beyond it was promised to nobody.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from typing import NamedTuple
 
 from sparklog.model import LeaderEpoch, Millis, Offset
@@ -77,7 +77,8 @@ def recover(
         if not (was_clean and _load_active(segments[-1])):
             doubtful = len(segments) - 1
         if not was_clean:
-            doubtful = max(bisect_right(segments, recovery_point, key=base_offset_of) - 1, 0)
+            # Strictly below: a sync that ended where a segment begins may be older than the roll that wrote the indexes before it.
+            doubtful = max(bisect_left(segments, recovery_point, key=base_offset_of) - 1, 0)
     for segment in segments[: min(doubtful, len(segments) - 1)]:
         segment.settle()
     if epochs is None:

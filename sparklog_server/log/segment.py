@@ -14,6 +14,7 @@ from sparklog.record.batch import HEADER_SIZE, LENGTH_OVERHEAD, NO_TIMESTAMP
 from sparklog_server.disk.door import Buffer, Disk, DiskFile, StorageError
 
 from .offset_index import OffsetIndex, StoredOffsetIndex
+from .time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
 from .time_index import TimeIndex
 from .validate import HeaderFields
 
@@ -147,7 +148,8 @@ class Segment:
         """(greatest timestamp, last offset of the batch that has it); (-1, base offset) if no record has one."""
         if self.time_index is None and self.max_timestamp == NO_TIMESTAMP:
             timestamp, offset = self._times().last
-            self.max_timestamp, self.max_timestamp_offset = timestamp, self.base_offset + offset
+            if self.time_index is None:  # else it was rebuilt, and the greatest timestamp is known from the batches
+                self.max_timestamp, self.max_timestamp_offset = timestamp, self.base_offset + offset
         return self.max_timestamp, self.max_timestamp_offset
 
     def _times(self) -> TimeIndex:
@@ -155,11 +157,11 @@ class Segment:
             return self.time_index
         content = self._disk.read(self.path(TIME_INDEX_SUFFIX))
         stored = TimeIndex(content)
-        if content is None or not stored.is_plausible:
-            self.rebuild_index()
-            assert self.time_index is not None
-            return self.time_index
-        return stored
+        if content and len(content) == len(stored) * TIME_ENTRY_SIZE and stored.is_plausible:
+            return stored
+        self.rebuild_index()
+        assert self.time_index is not None
+        return self.time_index
 
     def _index(self) -> OffsetIndex | StoredOffsetIndex:
         if self.index is not None:

@@ -1,0 +1,179 @@
+"""Producers that number their batches: every batch once and in order, whatever is sent again."""
+
+import pytest
+
+from sparklog.errors import ErrorCode
+from sparklog.model import Instant, Micros, Millis
+from sparklog.record.batch import SEQUENCE_MAX
+from sparklog_server.log.partition_log import PartitionLog, RecordsRefused
+from sparklog_server.log.producer_state import ProducerState, SnapshotCorrupt
+from sparklog_server.log.settings import LogSettings
+from sparklog_server.simulation.disk import SimulatedDisk
+from tests.log.logs import EPOCH, NOW, START_MS, batch, new_log, open_log, read_all, sync
+
+
+def send(log: PartitionLog, sequence: int, count: int = 1, *, epoch: int = 0, producer_id: int = 7) -> tuple[int, bool]:
+    result = log.append(batch(count, producer_id=producer_id, producer_epoch=epoch, sequence=sequence), EPOCH, NOW)
+    return result.base_offset, result.is_duplicate
+
+
+def code_of(log: PartitionLog, sequence: int, count: int = 1, *, epoch: int = 0) -> ErrorCode:
+    with pytest.raises(RecordsRefused) as caught:
+        send(log, sequence, count, epoch=epoch)
+    return caught.value.code
+
+
+def test_each_of_the_last_five_batches_sent_again_succeeds_with_the_offset_it_had() -> None:
+    log = new_log()
+    offsets = [send(log, 2 * at, 2)[0] for at in range(7)]
+    assert [send(log, 2 * at, 2) for at in range(2, 7)] == [(offset, True) for offset in offsets[2:]]
+    assert log.log_end_offset == 14
+    assert code_of(log, 2, 2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_gap_is_refused_and_then_filled() -> None:
+    log = new_log()
+    send(log, 0)
+    assert code_of(log, 2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert send(log, 1) == (1, False)
+    assert send(log, 2) == (2, False)
+
+
+def test_a_duplicate_with_another_end_is_no_duplicate() -> None:
+    log = new_log()
+    send(log, 0, 3)
+    assert code_of(log, 0, 2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_an_unknown_producer_may_begin_anywhere() -> None:
+    log = new_log()
+    assert send(log, 41) == (0, False)
+    assert send(log, 42) == (1, False)
+
+
+def test_an_older_epoch_is_fenced() -> None:
+    log = new_log()
+    send(log, 0, epoch=5)
+    assert code_of(log, 1, epoch=4) is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_a_newer_epoch_begins_at_sequence_zero() -> None:
+    log = new_log()
+    send(log, 0, epoch=1)
+    assert code_of(log, 1, epoch=2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert send(log, 0, epoch=2) == (1, False)
+    assert send(log, 0, epoch=2) == (1, True)
+
+
+def test_sequences_wrap_from_the_greatest_to_zero() -> None:
+    log = new_log()
+    send(log, SEQUENCE_MAX - 1)
+    assert send(log, SEQUENCE_MAX, 3) == (1, False)  # SEQUENCE_MAX, 0, 1
+    assert send(log, SEQUENCE_MAX, 3) == (1, True)
+    assert send(log, 2) == (4, False)
+
+
+def test_zero_follows_the_greatest_sequence() -> None:
+    log = new_log()
+    send(log, SEQUENCE_MAX)
+    assert send(log, 0) == (1, False)
+
+
+def test_producers_do_not_know_of_each_other() -> None:
+    log = new_log()
+    send(log, 0, producer_id=1)
+    assert send(log, 0, producer_id=2) == (1, False)
+    assert send(log, 1, producer_id=1) == (2, False)
+
+
+def test_a_refused_append_leaves_the_sequence_as_it_was() -> None:
+    disk = SimulatedDisk()
+    log = open_log(disk)
+    send(log, 0)
+    disk.fault = lambda call, path: "Input/output error"
+    with pytest.raises(Exception, match="Input/output"):
+        send(log, 1)
+    disk.fault = None
+    assert send(log, 1) == (1, False)
+
+
+def test_after_a_clean_stop_the_last_batch_is_still_known_as_a_duplicate() -> None:
+    disk = SimulatedDisk()
+    log = open_log(disk)
+    for at in range(8):
+        send(log, at)
+    log.close(NOW)
+    again = open_log(disk, was_clean=True)
+    assert send(again, 7) == (7, True)
+    assert code_of(again, 6) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER  # a snapshot keeps one batch per producer, as Kafka's does
+    assert send(again, 8) == (8, False)
+
+
+def test_after_a_crash_the_last_five_batches_are_known_from_the_log_itself() -> None:
+    disk = SimulatedDisk()
+    log = open_log(disk)
+    for at in range(200):
+        send(log, at)
+    sync(disk, log)
+    disk.restart()
+    again = open_log(disk, recovery_point=200)
+    assert [send(again, at) for at in range(195, 200)] == [(at, True) for at in range(195, 200)]
+    assert send(again, 200) == (200, False)
+
+
+def test_a_truncated_batch_is_forgotten() -> None:
+    disk = SimulatedDisk()
+    log = open_log(disk)
+    for at in range(200):
+        send(log, at)
+    log.truncate_to(150)
+    assert send(log, 149) == (149, True)
+    assert code_of(log, 151) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert send(log, 150) == (150, False)
+    assert len(read_all(log)) == 151
+
+
+def test_a_batch_outside_of_the_open_transaction_is_refused() -> None:
+    log = new_log()
+    log.append(batch(producer_id=7, is_transactional=True), EPOCH, NOW)
+    assert code_of(log, 1) is ErrorCode.INVALID_TXN_STATE
+
+
+def test_silent_producers_are_forgotten_when_a_segment_rolls() -> None:
+    log = new_log(LogSettings(segment_bytes=4096, producer_id_expiration_ms=1000))
+    send(log, 0)
+    later = Instant(Micros(0), Millis(START_MS + 1000))
+    for _ in range(60):
+        log.append(batch(), EPOCH, later)
+    assert send(log, 12)[1] is False  # unknown again: any sequence is taken
+
+
+def test_a_snapshot_has_the_bytes_that_kafka_writes() -> None:
+    log = new_log()
+    send(log, 5, 3, epoch=2)
+    state = ProducerState()
+    state.appended((0, 0, 0, 2, 0, 0, 2, 0, START_MS, 7, 2, 5, 3), 0, START_MS)
+    entry = "0000000000000007 0002 00000007 0000000000000002 00000002 0000018bcfe56800 ffffffff ffffffffffffffff"
+    content = state.render()
+    assert content[:2] == b"\0\1"
+    assert content[6:] == bytes.fromhex("00000001" + entry.replace(" ", ""))
+    assert ProducerState.parse(content).render() == content
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "version", "count", "empty"])
+def test_a_damaged_snapshot_is_known_as_such(damage: str) -> None:
+    state = ProducerState()
+    state.appended((0, 0, 0, 2, 0, 0, 2, 0, START_MS, 7, 2, 5, 3), 0, START_MS)
+    content = bytearray(state.render())
+    if damage == "cut":
+        del content[-3:]
+    elif damage == "flip":
+        content[20] ^= 1
+    elif damage == "version":
+        content[1] = 9
+    elif damage == "count":
+        content[6] = 0x7F
+    else:
+        content.clear()
+    with pytest.raises(SnapshotCorrupt):
+        ProducerState.parse(bytes(content))
