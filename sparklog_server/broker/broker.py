@@ -2,18 +2,16 @@
 
     receive ─► Framer ─► header ─► HANDLERS[api] ─► answer now ─────────────► Reply
                                         │                                       ▲
-                                        └─► Parked ─► high watermark, commit, timer ─► woken or expired
+                                        └─► Parked ─► high watermark, commit, timer ─► woken, expired
 
-Each call from outside is a turn; at its end the broker answers those whose wait is over, lets muted sessions go on, and begins the syncs that
-are due. Nothing here blocks, reads a clock or calls back. `start` is the one call that may read files at length: nobody is connected yet.
+Each call from outside is a turn; at its end the broker answers those whose wait is over, lets muted sessions go on, and begins the syncs
+that are due. Nothing here blocks, reads a clock or calls back. `start` is the one call that may read files at length: nobody is connected.
 """
 
 import sys
 from collections.abc import Callable
 from heapq import heappop
-
-from sparklog_server.broker.quorum import Quorum
-from sparklog_server.log.log_dir import LogDir
+from typing import cast
 
 from sparklog.effects import Chunk, Disconnect, Effect, Halt, Reply
 from sparklog.errors import DecodeError, ErrorCode, code_of
@@ -32,13 +30,15 @@ from sparklog_server.broker.context import AutoCreation, Context, ProducerIdBloc
 from sparklog_server.broker.dispatch import HANDLERS, SERVED
 from sparklog_server.broker.handlers.api_versions import served_versions
 from sparklog_server.broker.log_settings import log_settings
-from sparklog_server.broker.session import Call, Parked, Session
+from sparklog_server.broker.quorum import Quorum
+from sparklog_server.broker.session import Call, Parked, Session, Wakeable
 from sparklog_server.config.settings import BrokerSettings, TopicSettings
 from sparklog_server.disk.door import Disk, StorageError
+from sparklog_server.log.log_dir import LogDir
 from sparklog_server.log.settings import LogSettings
 from sparklog_server.metadata.features import SUPPORTED
-from sparklog_server.replica.directory import Directory
-from sparklog_server.replica.partitions import Partitions, Trace
+from sparklog_server.replica.directory import Directory, Trace
+from sparklog_server.replica.partitions import Partitions
 
 _PRODUCE = 0
 _LEFT: list[Chunk] = []
@@ -140,7 +140,6 @@ class Broker:
                 cluster_id=cluster_id,
                 entropy=self._entropy,
                 defaults=log_settings(settings.topic_defaults(), settings),
-                settings_for=lambda topic: log_settings(settings.topic_defaults(), settings),
                 now=now,
             )
             cluster_id = log_dir.cluster_id
@@ -364,7 +363,7 @@ class Broker:
         return effects
 
     def _wake(self, now: Instant) -> None:
-        released = self._partitions.released[:]
+        released = cast(list[Wakeable], self._partitions.released[:])
         self._partitions.released.clear()
         for waiting in released:
             call = waiting.call

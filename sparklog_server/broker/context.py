@@ -4,15 +4,15 @@ from collections.abc import Callable
 from heapq import heapify, heappush
 from typing import NamedTuple
 
-from sparklog_server.broker.quorum import Quorum
-
 from sparklog.effects import Effect
-from sparklog.model import Instant, Micros
+from sparklog.model import Instant, Micros, Uuid
+from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.producer_ids import ProducerIds
+from sparklog_server.broker.quorum import Quorum
 from sparklog_server.broker.session import Call, Session, Waiting
 from sparklog_server.config.settings import BrokerSettings
-from sparklog_server.metadata.image import MetadataImage
+from sparklog_server.metadata.image import MetadataImage, TopicImage
 from sparklog_server.replica.partitions import Partitions
 
 
@@ -75,6 +75,10 @@ class Context:
         """The published metadata."""
         return self.quorum.image
 
+    def topic_of_id(self, topic_id: bytes) -> TopicImage | None:
+        """The topic of that id."""
+        return self.quorum.image.topics_by_id.get(Uuid(topic_id))
+
     def allow(self, call: Call, operation: Operation, resource: Resource, name: str) -> bool:
         """Whether the caller may do this."""
         return self._allow(call.session.principal, operation, resource, name)
@@ -93,7 +97,7 @@ class Context:
         heapify(self.timers)
         self._timers_swept_at = max(_TIMERS_SWEPT_FROM, 2 * len(self.timers))
 
-    def propose(self, command: object, token: object, now: Instant) -> None:
+    def propose(self, command: Message, token: object, now: Instant) -> None:
         """Have the controller decide `command`; `token` comes back with its reply once that is committed."""
         self.effects.extend(self.quorum.propose(command, token, now))
 

@@ -5,10 +5,11 @@ may fall between any two effects. Replies are collected in the client's connecti
 """
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
 
 from sparklog.effects import Disconnect, Effect, FileSlice, Halt, Reply, Run, SendTo, Sync
-from sparklog.model import SessionId
+from sparklog.model import SessionId, Ticket
 from sparklog.wire.header import decode_reply, encode_request
 from sparklog.wire.schema import Message
 from sparklog_server.broker.broker import Broker
@@ -134,14 +135,14 @@ class SimulatedNode:
                     if connection is not None:
                         connection.answered(b"".join(_bytes_of(chunk) for chunk in chunks))
                 case Sync(ticket, files, _):
-                    self._later(_SYNC_DELAY_US, lambda ticket=ticket, files=files: self._finish(ticket, lambda: self.disk.sync(files)))
+                    self._later(_SYNC_DELAY_US, partial(self._finish, ticket, partial(self.disk.sync, files)))
                 case Run(job, ticket):
-                    self._later(_JOB_DELAY_US, lambda ticket=ticket, job=job: self._finish(ticket, job))
+                    self._later(_JOB_DELAY_US, partial(self._finish, ticket, job))
                 case Disconnect(session, _):
                     connection = self._connections.pop(session, None)
                     if connection is not None:
                         connection.is_closed = True
-                        self._later((0, 0), lambda session=session: self._carry_out(self.running.disconnected(session, self._clock.now)))
+                        self._later((0, 0), partial(self._disconnected, session))
                 case Halt(reason):
                     self.halted = reason
                     self._end()
@@ -150,7 +151,10 @@ class SimulatedNode:
                     raise AssertionError("a cluster of one sends to nobody")
         self._set_timer()
 
-    def _finish(self, ticket: int, work: Callable[[], object]) -> None:
+    def _disconnected(self, session: SessionId) -> None:
+        self._carry_out(self.running.disconnected(session, self._clock.now))
+
+    def _finish(self, ticket: Ticket, work: Callable[[], object]) -> None:
         try:
             result = work()
         except StorageError as error:
@@ -169,7 +173,10 @@ class SimulatedNode:
         life = self._life
 
         def ring() -> None:
-            if life == self._life and self.running.deadline() is not None and self.running.deadline() <= self._clock.now.mono_us:
+            if life != self._life:
+                return
+            wanted = self.running.deadline()
+            if wanted is not None and wanted <= self._clock.now.mono_us:
                 self._carry_out(self.running.tick(self._clock.now))
 
         self._clock.after(max(0, deadline - self._clock.now.mono_us), ring)

@@ -1,7 +1,5 @@
 """DescribeConfigs: every setting of a topic or broker, with where its value comes from (KIP-133, KIP-226, KIP-569)."""
 
-from sparklog_server.config.describe import ConfigRow, describe_broker, describe_topic
-
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant
 from sparklog.wire.messages.describe_configs import (
@@ -15,6 +13,7 @@ from sparklog.wire.messages.describe_configs import (
 from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import Call
+from sparklog_server.config.describe import ConfigRow, describe_broker, describe_topic
 
 _TOPIC = 2
 _BROKER = 4

@@ -1,8 +1,8 @@
 """FindCoordinator: which broker keeps a group or a transactional id.
 
-In a cluster of one it is this broker. Groups and transactions are not served yet, and the requests that would use them are not advertised: a
-client that is told where its coordinator is fails at once with what is missing, where "not available" would have it try again until its
-time is up (librdkafka: 45 s at every close).
+In a cluster of one it is this broker. Groups and transactions are not served yet, and the requests that would use them are not
+advertised: a client that is told its coordinator fails at once with what is missing, where "not available" would have it try again until
+its time is up (librdkafka: 45 s at every close).
 """
 
 from sparklog.errors import ErrorCode

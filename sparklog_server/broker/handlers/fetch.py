@@ -3,8 +3,6 @@
 Sessions (KIP-227) are optional for a broker: a full fetch is answered with session id 0, so the client goes on sending full fetches.
 """
 
-from sparklog_server.log.partition_log import OffsetOutOfRange
-
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, Offset
 from sparklog.wire.messages.fetch import (
@@ -17,6 +15,7 @@ from sparklog.wire.messages.fetch import (
 from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import Call, Parked
+from sparklog_server.log.partition_log import OffsetOutOfRange
 from sparklog_server.replica.partition import Partition, PartitionUnavailable
 from sparklog_server.replica.purgatory import PurgatoryFull
 
@@ -62,7 +61,7 @@ class _ParkedFetch:
             name = self._topic_name(topic.topic, topic.topic_id)
             for asked in topic.partitions:
                 part = self._read_partition(name, asked, room, at_least_one=found_bytes == 0)
-                size = 0 if part.records is None else len(part.records)  # type: ignore[arg-type]
+                size = 0 if part.records is None else len(part.records)
                 found_bytes += size
                 room = max(room - size, 0)
                 failed |= part.error_code != 0
@@ -110,7 +109,7 @@ class _ParkedFetch:
     def _topic_name(self, name: str, topic_id: bytes) -> str | None:
         if self.call.version < _TOPIC_IDS_SINCE:
             return name
-        known = self._context.image.topics_by_id.get(topic_id)
+        known = self._context.topic_of_id(topic_id)
         return None if known is None else known.name
 
     def _read_partition(self, topic: str | None, asked: FetchPartition, room: int, *, at_least_one: bool) -> PartitionData:

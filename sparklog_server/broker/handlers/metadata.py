@@ -1,8 +1,5 @@
 """Metadata and DescribeCluster: who the brokers are, as seen from the listener that was asked, and who leads what."""
 
-from sparklog_server.outcome import Refused
-from sparklog_server.controller.topics import check_name
-
 from sparklog.errors import ErrorCode
 from sparklog.model import ZERO_UUID, Instant
 from sparklog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -17,7 +14,9 @@ from sparklog.wire.messages.metadata import (
 from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
 from sparklog_server.broker.context import AutoCreation, Context
 from sparklog_server.broker.session import Call
+from sparklog_server.controller.topics import check_name
 from sparklog_server.metadata.image import TopicImage
+from sparklog_server.outcome import Refused
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
@@ -42,7 +41,7 @@ def metadata(context: Context, call: Call, request: MetadataRequest, now: Instan
         return response
     missing = []
     for asked in wanted:
-        known = image.topics_by_id.get(asked.topic_id) if asked.topic_id != ZERO_UUID else image.topics_by_name.get(asked.name or "")
+        known = context.topic_of_id(asked.topic_id) if asked.topic_id != ZERO_UUID else image.topics_by_name.get(asked.name or "")
         if known is not None and _may_see(context, call, known.name):
             response.topics.append(_topic(known))
         elif asked.topic_id != ZERO_UUID:

@@ -5,7 +5,7 @@ own record although it is shown only once it is durable.
 """
 
 from sparklog.errors import ErrorCode
-from sparklog.model import Instant, Offset, OffsetAndEpoch
+from sparklog.model import Instant, Millis, Offset, OffsetAndEpoch
 from sparklog.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -73,7 +73,9 @@ def _answer(
     else:
         limit = partition.last_stable_offset if waiting.is_committed_only else leader.high_watermark
         found = (
-            partition.max_timestamp(limit) if asked.timestamp == MAX_TIMESTAMP else partition.offset_for_timestamp(asked.timestamp, limit)
+            partition.max_timestamp(limit)
+            if asked.timestamp == MAX_TIMESTAMP
+            else partition.offset_for_timestamp(Millis(asked.timestamp), limit)
         )
         if found is not None:
             part.timestamp, part.offset, part.leader_epoch = found

@@ -61,7 +61,7 @@ def _topic_of(context: Context, call: Call, topic: TopicProduceData, request: Pr
         return topic.name, ErrorCode.INVALID_REQUIRED_ACKS
     name = topic.name
     if call.version >= _TOPIC_IDS_SINCE:
-        known = context.image.topics_by_id.get(topic.topic_id)
+        known = context.topic_of_id(topic.topic_id)
         if known is None:
             return "", ErrorCode.UNKNOWN_TOPIC_ID
         name = known.name

@@ -25,9 +25,8 @@ def create_topics(context: Context, call: Call, request: CreateTopicsRequest, no
 
 def delete_topics(context: Context, call: Call, request: DeleteTopicsRequest, now: Instant) -> DeleteTopicsResponse | Parked:
     """Delete by name, or by id since version 6."""
-    image = context.image
     if call.version >= _BY_ID_SINCE:
-        names = [topic.name or (known.name if (known := image.topics_by_id.get(topic.topic_id)) else "") for topic in request.topics]
+        names = [topic.name or (known.name if (known := context.topic_of_id(topic.topic_id)) else "") for topic in request.topics]
     else:
         names = list(request.topic_names)
     refused = [name for name in names if name and not context.allow(call, Operation.DELETE, Resource.TOPIC, name)]
