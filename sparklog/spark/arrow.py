@@ -33,17 +33,17 @@ _ROWS_MIN = 1 << 14
 class ArrowColumns:
     """Turns batches of one partition into Arrow, with the columns that `schema` chooses and no others built."""
 
-    def __init__(self, schema: StructType, partition: TopicPartition) -> None:
+    def __init__(self, schema: StructType, partition: TopicPartition, *, check_crcs: bool = True) -> None:
         self._schema = arrow_schema(schema)
         self._wanted = sum(_FLAGS.get(name, 0) for name in self._schema.names)
         self._partition = partition
+        self._check_crcs = check_crcs
         self._constant_rows = 0
         self._topics = self._partitions = pa.nulls(0)
 
     def record_batches(self, batches: memoryview, start: Offset, limit: Offset) -> Iterator[tuple[pa.RecordBatch, Offset]]:
         """The records of `[start, limit)` in `batches`, in order, each piece with the offset after it."""
-        # The reader has compared every CRC already.
-        for columns in read_columns([batches], start, limit, self._wanted, verify_crc=False):
+        for columns in read_columns([batches], start, limit, self._wanted, verify_crc=self._check_crcs):
             arrays = [self._array(field, columns) for field in self._schema]
             yield pa.RecordBatch.from_arrays(arrays, schema=self._schema), Offset(columns.next_offset)
 

@@ -61,8 +61,11 @@ class StreamOffset:
         return {"from": _nested(self.began), "off": _nested(self.reached), "v": VERSION}
 
     def start_in(self, end: "StreamOffset", partition: TopicPartition) -> Offset:
-        """Where a batch from here to `end` starts in a partition of `end`: here, unless its reading began elsewhere."""
-        if self.began.get(partition) == end.began[partition]:
+        """Where a batch from here to `end` starts in a partition of `end`: here, unless its reading began elsewhere.
+
+        It also began anew where `end` lies behind: only a topic that was made anew goes back, perhaps to the offset it once began at.
+        """
+        if self.began.get(partition) == end.began[partition] and self.reached[partition] <= end.reached[partition]:
             return self.reached[partition]
         return end.began[partition]
 

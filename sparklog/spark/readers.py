@@ -175,7 +175,7 @@ def record_batches(options: Options, schema: StructType, piece: OffsetRange | No
     """
     if piece is None:
         return
-    columns = ArrowColumns(schema, piece.partition)
+    columns = ArrowColumns(schema, piece.partition, check_crcs=options.client.check_crcs)
     start = piece.start
     with RangeReader(options.client) as reader:
         while start < piece.limit:
@@ -185,6 +185,7 @@ def record_batches(options: Options, schema: StructType, piece: OffsetRange | No
                         if rows.num_rows:
                             yield rows
                         start = next_offset
+                    del batches  # else their buffer could not be used again
                 return
             except OffsetOutOfRange as error:
                 log_start = Offset(error.log_start_offset)

@@ -57,6 +57,12 @@ def test_after_loss_reading_begins_anew_where_the_log_starts() -> None:
     assert plan.ranges_between(start, plan.next_offset(again, latest=at(a=3), earliest_of_new={}, limit=None)) == [piece(A, 1, 3)]
 
 
+def test_a_topic_made_anew_is_read_from_its_start_even_if_that_is_where_reading_once_began() -> None:
+    start = StreamOffset(began=at(a=0), reached=at(a=5))
+    end = plan.next_offset(plan.begin_anew(start, at(a=0), gone=[]), latest=at(a=3), earliest_of_new={}, limit=2)
+    assert plan.ranges_between(start, end) == [piece(A, 0, 2)]
+
+
 def test_a_limit_is_shared_by_backlog_as_sparks_kafka_connector_does() -> None:
     # 10 of 100: shares 6.6, 3.3 and 0.1; rounded down above one, up below.
     assert plan.rate_limited(10, at(a=0, b=0, c=0), at(a=66, b=33, c=1)) == at(a=6, b=3, c=1)

@@ -92,7 +92,7 @@ def test_a_null_topic_names_its_row(spark: SparkSession, servers: str, make_topi
 def test_a_partition_that_the_topic_does_not_have_names_its_row(spark: SparkSession, servers: str, make_topic: MakeTopic) -> None:
     topic = make_topic(2)
     frame = spark.createDataFrame([("1", 0), ("2", 2)], "value STRING, partition INT").coalesce(1)
-    assert f"column 'partition' is 2 in row 1, but topic {topic!r} has partitions 0 to 1" in refusal(frame, servers, topic)
+    assert f"column 'partition' is 2 in row 1 of its task, but topic {topic!r} has partitions 0 to 1" in refusal(frame, servers, topic)
 
 
 @pytest.mark.parametrize(
