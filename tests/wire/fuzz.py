@@ -1,6 +1,6 @@
 """Fuzzing of everything that meets foreign bytes first: framing, headers, and every message in every version, in both kernels.
 
-    python -m tests.wire.fuzz --seconds 60 --seed 7
+    python -m tests.wire.fuzz --seconds 60 --seed 7        (without arguments: another seed each time, until interrupted)
 
 Starts from the corpus (`fuzz_corpus/`) and from arbitrary messages, bends them and checks that decoding answers or raises the one
 decode error, that both kernels answer alike, that what was decoded can be written again, and, now and then, what it allocates. A
@@ -8,11 +8,13 @@ finding is printed as a case for the corpus, and the exit code is 1.
 """
 
 import argparse
+import math
 import sys
 import time
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -178,25 +180,27 @@ def check_stream(octets: bytes, random: Random) -> None:
 
 
 def fuzz(seconds: float, seed: int) -> Counter[str]:
-    """Runs until the time is over; raises Finding. The same seed goes through the same cases."""
+    """Runs until the time is over or ^C; raises Finding. The same seed goes through the same cases."""
     random, fuzzer, until = Random(seed), Fuzzer(), time.monotonic() + seconds
     for case in corpus().values():
         fuzzer.run(case)
-    for number, case in enumerate(cases(random)):
-        fuzzer.run(case)
-        if number % MEASURED_EVERY == 0:
-            fuzzer.check_allocation(case)
-            check_stream(case.octets + len(case.octets).to_bytes(4, "big") + case.octets, random)
-            if time.monotonic() > until:
-                break
+    with suppress(KeyboardInterrupt):
+        for number, case in enumerate(cases(random)):
+            fuzzer.run(case)
+            if number % MEASURED_EVERY == 0:
+                fuzzer.check_allocation(case)
+                check_stream(case.octets + len(case.octets).to_bytes(4, "big") + case.octets, random)
+                if time.monotonic() > until:
+                    break
     return fuzzer.counts
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=math.inf)
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
     options = parser.parse_args()
+    print(f"seed {options.seed}: fuzzing, ^C ends it" if options.seconds == math.inf else f"seed {options.seed}: fuzzing", flush=True)
     try:
         counts = fuzz(options.seconds, options.seed)
     except Finding as finding:
