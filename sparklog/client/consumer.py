@@ -1,14 +1,37 @@
-"""The consumer: reads assigned partitions in offset order, as records or as whole batches."""
+"""The consumer: reads assigned partitions in offset order, as records or as whole batches.
+
+A shell: `fetch.Fetcher` decides, `transport.Network` carries. Everything happens in the caller's thread, inside `poll`; the next Fetch of a
+partition is on the wire while the caller works on what it got.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
-from typing import NamedTuple, Self, Unpack
+from typing import Final, NamedTuple, Self, Unpack
 
+import msgspec
+
+from sparklog.client.chunk import Chunk
+from sparklog.client.connection import UnsupportedByBroker
+from sparklog.client.failures import CorruptRecords, UnknownTopic
+from sparklog.client.fetch import EARLIEST, LATEST, Errand, Fetcher
+from sparklog.client.offsets import list_offsets
 from sparklog.client.settings import ClientSettings, ConsumerOptions
-from sparklog.model import Offset, TopicPartition
+from sparklog.client.transport import Network, entropy, now_us
+from sparklog.errors import RequestTimeout, SparklogError
+from sparklog.model import Micros, Offset, TopicPartition
+from sparklog.wire.messages.fetch import FetchResponse
+from sparklog.wire.messages.list_offsets import ListOffsetsResponse
+from sparklog.wire.messages.metadata import MetadataRequest, MetadataResponse
+from sparklog.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochResponse
+
+_IN_FLIGHT_MAX: Final = 100
+"""Per broker; the machine asks for two at most, the rest is for the caller's own questions."""
 
 
-class ConsumerRecord(NamedTuple):
+class ConsumerRecord(msgspec.Struct, gc=False, frozen=True):
+    """One record; the timestamp in ms of Unix time, -1 for none. Key and value are what the deserializers made of the bytes."""
+
     topic: str
     partition: int
     offset: int
@@ -17,9 +40,18 @@ class ConsumerRecord(NamedTuple):
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
 
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Topic and partition in one."""
+        return TopicPartition(self.topic, self.partition)
+
 
 class FetchedBatches(NamedTuple):
-    """Whole batches as they stand in the log. The first may begin before `fetch_offset`: earlier records are the caller's to leave out."""
+    """Whole batches as they stand in the log, of offsets up to `next_offset` (left out).
+
+    The first may begin before `fetch_offset`: earlier records are the caller's to leave out, and so are control batches. The bytes stay as
+    they are while somebody holds the view.
+    """
 
     topic_partition: TopicPartition
     records: memoryview
@@ -28,61 +60,263 @@ class FetchedBatches(NamedTuple):
     next_offset: int
 
 
+Deserializer = Callable[[bytes | None], object]
+ConsumerInterceptor = Callable[[list[ConsumerRecord]], list[ConsumerRecord]]
+"""Sees the records of a poll before the caller, and gives those that the caller shall see."""
+
+
 class Consumer:
-    """A blocking consumer. Not safe for use from several threads."""
+    """A blocking consumer of assigned partitions. Not safe for use from several threads.
+
+    Where a partition has no position it begins at `auto_offset_reset`. Failures of a partition (CorruptRecords, OffsetOutOfRange, NoOffset,
+    LogTruncated, BrokerError) are raised by `poll` once everything before them was handed out, and again until the caller seeks.
+    """
 
     def __init__(
         self,
         *,
-        key_deserializer: Callable[[bytes | None], object] | None = None,
-        value_deserializer: Callable[[bytes | None], object] | None = None,
-        interceptors: Sequence[Callable[[list[ConsumerRecord]], list[ConsumerRecord]]] = (),
+        key_deserializer: Deserializer | None = None,
+        value_deserializer: Deserializer | None = None,
+        interceptors: Sequence[ConsumerInterceptor] = (),
         **settings: Unpack[ConsumerOptions],
     ) -> None:
-        raise NotImplementedError
+        self._open(ClientSettings.for_role("consumer", settings), key_deserializer, value_deserializer, interceptors)
 
     @classmethod
     def from_settings(cls, settings: ClientSettings) -> Self:
-        raise NotImplementedError
+        """A Consumer from settings already parsed."""
+        consumer = cls.__new__(cls)
+        consumer._open(settings, None, None, ())
+        return consumer
 
-    def assign(self, partitions: Iterable[TopicPartition]) -> None: ...
+    def _open(
+        self,
+        settings: ClientSettings,
+        key_deserializer: Deserializer | None,
+        value_deserializer: Deserializer | None,
+        interceptors: Sequence[ConsumerInterceptor],
+    ) -> None:
+        self._settings = settings
+        self._network = Network(settings, in_flight_max=_IN_FLIGHT_MAX)
+        self._network.allow_auto_create = settings.allow_auto_create_topics
+        self._fetcher = Fetcher(settings, self._network.cluster, entropy)
+        self._deserializers = (key_deserializer, value_deserializer)
+        self._interceptors = tuple(interceptors)
+        self._decoded: list[ConsumerRecord] = []  # of a batch of which a part was handed out
+        self._decoded_chunk: Chunk | None = None
+
+    # -- what to read ---------------------------------------------------------------------------------------------------------------------
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read these partitions and no others; those that were read before keep their position."""
+        self._put_back()
+        self._fetcher.assign(TopicPartition(*partition) for partition in partitions)
+
     def assignment(self) -> tuple[TopicPartition, ...]:
-        raise NotImplementedError
+        """The partitions read."""
+        return self._fetcher.assignment
 
-    def seek(self, topic_partition: TopicPartition, offset: int) -> None: ...
-    def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None: ...
-    def seek_to_end(self, partitions: Iterable[TopicPartition] = ()) -> None: ...
+    def seek(self, topic_partition: TopicPartition, offset: int) -> None:
+        """Read on from this offset."""
+        if offset < 0:
+            raise ValueError(f"offset {offset} is below zero")
+        self._put_back()
+        self._fetcher.seek(topic_partition, offset)
+
+    def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
+        """Read on from the first offset of these partitions (all assigned ones if none are named), looked up at the next poll."""
+        self._put_back()
+        for partition in list(partitions) or self.assignment():
+            self._fetcher.seek(partition, EARLIEST)
+
+    def seek_to_end(self, partitions: Iterable[TopicPartition] = ()) -> None:
+        """Read on from the end of these partitions (all assigned ones if none are named), looked up at the next poll."""
+        self._put_back()
+        for partition in list(partitions) or self.assignment():
+            self._fetcher.seek(partition, LATEST)
+
     def position(self, topic_partition: TopicPartition) -> Offset:
-        raise NotImplementedError
+        """The offset of the next record that `poll` will give; looked up if need be."""
+        deadline = self._deadline()
+        while True:
+            offset = self._fetcher.position(topic_partition)
+            if offset is not None:
+                held = self._decoded and self._decoded_chunk and self._decoded_chunk.topic_partition == topic_partition
+                return Offset(self._decoded[0].offset if held else offset)
+            self._fetcher.raise_failure(topic_partition)
+            if now_us() >= deadline:
+                raise RequestTimeout(f"no position of {topic_partition} in time")
+            self._turn(deadline)
 
-    def pause(self, partitions: Iterable[TopicPartition]) -> None: ...
-    def resume(self, partitions: Iterable[TopicPartition]) -> None: ...
-    def poll(self, timeout_ms: int = 1000, max_records: int = 500) -> list[ConsumerRecord]:
-        raise NotImplementedError
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Fetch and give nothing of these partitions until they are resumed."""
+        self._put_back()
+        for partition in partitions:
+            self._fetcher.pause(partition, is_paused=True)
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Go on with paused partitions."""
+        for partition in partitions:
+            self._fetcher.pause(partition, is_paused=False)
+
+    # -- reading --------------------------------------------------------------------------------------------------------------------------
+
+    def poll(self, timeout_ms: int = 1000, max_records: int | None = None) -> list[ConsumerRecord]:
+        """Up to `max_records` (`max_poll_records`) records, as soon as there are some; none if there are none in time."""
+        limit = self._settings.max_poll_records if max_records is None else max_records
+        records: list[ConsumerRecord] = []
+        deadline = Micros(now_us() + timeout_ms * 1000)
+        while True:
+            while len(records) < limit and self._collect(records, limit):
+                pass
+            is_late = now_us() >= deadline
+            # Also with records in hand: this sends the next Fetch before the caller goes to work.
+            self._turn(now_us() if records or is_late else deadline)
+            if records or is_late:
+                break
+        for intercept in self._interceptors:
+            records = intercept(records)
+        return records
 
     def poll_batches(self, timeout_ms: int = 1000) -> list[FetchedBatches]:
-        raise NotImplementedError
+        """Everything fetched, as whole batches; nothing is decoded, and codecs are left as they are."""
+        self._put_back()
+        batches: list[FetchedBatches] = []
+        deadline = Micros(now_us() + timeout_ms * 1000)
+        while True:
+            while (chunk := self._next_chunk(is_first=not batches)) is not None:
+                batches.append(
+                    FetchedBatches(chunk.topic_partition, chunk.records, chunk.high_watermark, chunk.position, chunk.next_offset)
+                )
+                self._fetcher.taken(chunk)
+            is_late = now_us() >= deadline
+            self._turn(now_us() if batches or is_late else deadline)
+            if batches or is_late:
+                return batches
+
+    # -- questions ------------------------------------------------------------------------------------------------------------------------
 
     def topics(self) -> list[str]:
-        raise NotImplementedError
+        """The names of all topics, internal ones left out."""
+        request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+        reply = self._network.call(request, MetadataResponse, deadline=self._deadline())
+        return sorted(topic.name for topic in reply.topics if topic.name and not topic.is_internal)
 
     def partitions_for(self, topic: str) -> list[int]:
-        raise NotImplementedError
+        """The partitions of a topic; raises UnknownTopic."""
+        view = self._network.cluster.topics.get(topic)
+        if view is None:
+            was_allowed, self._network.allow_auto_create = self._network.allow_auto_create, False
+            try:
+                self._network.wait_for_topic(topic, self._deadline(), is_patient=False)
+            finally:
+                self._network.allow_auto_create = was_allowed
+            view = self._network.cluster.topics.get(topic)
+        if view is None:
+            raise UnknownTopic(f"there is no topic {topic!r}")
+        return [partition.partition for partition in view.partitions]
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Offset]:
-        raise NotImplementedError
+        """The first offset of each partition."""
+        return self._offsets(dict.fromkeys(partitions, EARLIEST))
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Offset]:
-        raise NotImplementedError
+        """The offset after the last record that this consumer may read (by `isolation_level`)."""
+        return self._offsets(dict.fromkeys(partitions, LATEST))
 
     def offsets_for_times(self, timestamps_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, Offset | None]:
         """The first offset at or after each time; None where no record is that young."""
-        raise NotImplementedError
+        return {partition: offset if offset >= 0 else None for partition, offset in self._offsets(timestamps_ms).items()}
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Drop the connections."""
+        self._network.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+    # -- inside ---------------------------------------------------------------------------------------------------------------------------
+
+    def _deadline(self) -> Micros:
+        return Micros(now_us() + self._settings.default_api_timeout_ms * 1000)
+
+    def _offsets(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, Offset]:
+        found = list_offsets(self._network, positions, isolation_level=self._settings.isolation_level, deadline=self._deadline())
+        return {partition: Offset(found[partition][0]) for partition in positions}
+
+    def _next_chunk(self, *, is_first: bool) -> Chunk | None:
+        """The next chunk; a failure counts only if nothing is in the caller's hands yet, and comes with the next poll otherwise."""
+        try:
+            return self._fetcher.next_chunk()
+        except SparklogError:
+            if is_first:
+                raise
+            return None
+
+    def _collect(self, records: list[ConsumerRecord], limit: int) -> bool:
+        """Add records of one batch; whether there was a batch."""
+        if not self._decoded:
+            chunk = self._next_chunk(is_first=not records)
+            if chunk is None:
+                return False
+            try:
+                self._decoded = self._deserialized(chunk.next_batch(partial(ConsumerRecord, *chunk.topic_partition)))
+            except CorruptRecords:
+                if records:
+                    return False
+                raise
+            self._decoded_chunk = chunk
+            self._fetcher.advanced(chunk)
+        room = limit - len(records)
+        records += self._decoded[:room]
+        self._decoded = self._decoded[room:]
+        return True
+
+    def _deserialized(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
+        key_of, value_of = self._deserializers
+        if key_of is None and value_of is None:
+            return records
+        return [
+            msgspec.structs.replace(
+                record,
+                key=record.key if key_of is None else key_of(record.key),
+                value=record.value if value_of is None else value_of(record.value),
+            )
+            for record in records
+        ]
+
+    def _put_back(self) -> None:
+        """Records of a batch begun go back: whoever moves positions next moves them too."""
+        if self._decoded:
+            first, self._decoded = self._decoded[0], []
+            if first.topic_partition in self._fetcher.assignment:
+                self._fetcher.seek(first.topic_partition, first.offset)
+
+    def _turn(self, deadline: Micros) -> None:
+        """Send what the machine wants and take in what was answered, waiting until `deadline` for the first of it."""
+        now = now_us()
+        if not self._fetcher.assignment:
+            self._network.poll(deadline)
+            return
+        self._send(now)
+        wake = self._fetcher.deadline(now)
+        for answer in self._network.poll(deadline if wake is None else min(deadline, wake)):
+            if not isinstance(answer.token, Errand):
+                continue
+            message = answer.message
+            if isinstance(message, FetchResponse | ListOffsetsResponse | OffsetForLeaderEpochResponse):
+                self._fetcher.replied(answer.token, message, now_us())
+            else:
+                assert answer.error is not None
+                self._fetcher.failed(answer.token, answer.error, now_us())
+        self._send(now_us())
+
+    def _send(self, now: Micros) -> None:
+        for errand in self._fetcher.errands(now, self._network.is_ready):
+            try:
+                self._network.send(errand.node, errand.request, errand, version_max=errand.version_max)
+            except UnsupportedByBroker as error:
+                self._fetcher.failed(errand, error, now)
