@@ -10,7 +10,7 @@ from struct import unpack_from
 from typing import Final
 
 import cramjam
-import lz4.frame  # type: ignore[import-untyped]
+import lz4.frame
 import zstandard
 
 from sparklog.errors import DecodeError
@@ -57,7 +57,7 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> Buffer:
         compressed: bytes = lz4.frame.compress(data, compression_level=level or 0, block_linked=False)
         return compressed
     if codec is Codec.ZSTD:
-        return zstandard.ZstdCompressor(level=_ZSTD_LEVEL if level is None else level).compress(data)
+        return _compress_zstd(data, _ZSTD_LEVEL if level is None else level)
     return data
 
 
@@ -165,11 +165,38 @@ def _decompress_lz4(data: memoryview, limit: int) -> Buffer:
     return whole
 
 
+# Making a context costs ten times what a small batch does, and one context serves one thread at a time: a thread takes one out of
+# these lists, or makes one, and puts it back. There are never more than there were threads at work at once.
+_idle_compressors: dict[int, list[zstandard.ZstdCompressor]] = {}
+_idle_decompressors: list[zstandard.ZstdDecompressor] = []
+
+
+def _compress_zstd(data: Buffer, level: int) -> bytes:
+    idle = _idle_compressors.setdefault(level, [])
+    try:
+        compressor = idle.pop()
+    except IndexError:
+        compressor = zstandard.ZstdCompressor(level=level)
+    compressed = compressor.compress(data)
+    idle.append(compressor)
+    return compressed
+
+
 def _decompress_zstd(data: memoryview, limit: int) -> Buffer:
     size = zstandard.frame_content_size(data)
     if size > limit:
         raise _too_large("zstd", limit)
-    decompressor = zstandard.ZstdDecompressor()
+    try:
+        decompressor = _idle_decompressors.pop()
+    except IndexError:
+        decompressor = zstandard.ZstdDecompressor()
+    try:
+        return _whole_zstd_frame(decompressor, data, size, limit)
+    finally:
+        _idle_decompressors.append(decompressor)
+
+
+def _whole_zstd_frame(decompressor: zstandard.ZstdDecompressor, data: memoryview, size: int, limit: int) -> Buffer:
     if size >= 0:
         return decompressor.decompress(data, max_output_size=limit, allow_extra_data=False)
     # Java streams, so its frames do not say their size; in one piece is fastest, and most batches fit the first guess.
