@@ -6,6 +6,7 @@ split at commas with the space around each entry dropped.
 
 from collections.abc import Iterator
 from enum import IntEnum
+from math import isfinite, nan
 from typing import cast
 
 import msgspec
@@ -179,9 +180,13 @@ def _parse(name: str, kind: Kind, text: str) -> Value:
         raise invalid(name, text, f"Not a number of type {kind.name}")
     if kind is Kind.DOUBLE:
         try:
-            return float(trimmed)
+            ratio = float(trimmed)
         except ValueError:
-            raise invalid(name, text, "Not a number of type DOUBLE") from None
+            ratio = nan
+        # Not a number and the infinities would slip through every bound.
+        if not isfinite(ratio) or "_" in trimmed:
+            raise invalid(name, text, "Not a number of type DOUBLE")
+        return ratio
     return trimmed
 
 

@@ -4,9 +4,10 @@ from collections.abc import Iterable, Mapping
 
 from sparklog.errors import ErrorCode, SettingsError
 from sparklog.wire.messages.create_topics import CreatableTopicConfig, CreatableTopicConfigs
-from sparklog_server.config.describe import describe_topic
+from sparklog_server.config.describe import ConfigRow, Source, describe_topic
+from sparklog_server.config.keys import text_of
 from sparklog_server.config.settings import BrokerSettings
-from sparklog_server.config.topic_settings import TopicSettings
+from sparklog_server.config.topic_settings import TopicSettings, topic_keys
 from sparklog_server.outcome import Refused
 
 VALUE_LENGTH_MAX = 32767
@@ -33,15 +34,31 @@ def checked(defaults: TopicSettings, overrides: Mapping[str, str]) -> TopicSetti
         raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from None
 
 
-def told(settings: BrokerSettings, overrides: Mapping[str, str]) -> list[CreatableTopicConfigs]:
-    """The effective settings of a new topic, as its CreateTopics reply lists them."""
-    return [
-        CreatableTopicConfigs(
-            name=row.name,
-            value=row.value,
-            read_only=row.is_read_only,
-            config_source=row.source,
-            is_sensitive=row.is_sensitive,
-        )
-        for row in describe_topic(settings, overrides)
-    ]
+class ToldConfigs:
+    """The effective settings of new topics, as CreateTopics replies list them: those of a topic without overrides are made once."""
+
+    def __init__(self, settings: BrokerSettings) -> None:
+        self._settings = settings
+        self._of_defaults: dict[str, CreatableTopicConfigs] | None = None
+
+    def of(self, overrides: Mapping[str, str]) -> list[CreatableTopicConfigs]:
+        """The settings of a topic with these overrides, which were checked, in alphabetical order."""
+        if self._of_defaults is None:
+            self._of_defaults = {row.name: _told(row) for row in describe_topic(self._settings, {})}
+        if not overrides:
+            return list(self._of_defaults.values())
+        told = {**self._of_defaults, **{name: _overridden(name, text) for name, text in overrides.items()}}
+        return [told[name] for name in sorted(told)]
+
+
+def _told(row: ConfigRow) -> CreatableTopicConfigs:
+    return CreatableTopicConfigs(
+        name=row.name, value=row.value, read_only=row.is_read_only, config_source=row.source, is_sensitive=row.is_sensitive
+    )
+
+
+def _overridden(name: str, text: str) -> CreatableTopicConfigs:
+    _, key = topic_keys()[name]
+    return CreatableTopicConfigs(
+        name=name, value=text_of(key.parse(text)), read_only=False, config_source=Source.TOPIC, is_sensitive=key.is_sensitive
+    )

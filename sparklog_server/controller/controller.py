@@ -23,6 +23,7 @@ from sparklog_server.metadata.records import FeatureLevelRecord, ProducerIdsReco
 from sparklog_server.outcome import Outcome, Refused
 
 from .brokers import Brokers
+from .configs import ToldConfigs
 from .topics import Rules, create_partitions, create_topics, delete_topics, unified
 
 PRODUCER_IDS_PER_BLOCK = 1000
@@ -46,7 +47,7 @@ class Controller:
         self._brokers = Brokers(NodeId(settings.node_id), cluster_id, settings.broker_session_timeout_ms)
         # Topic names with `.` or `_` by their unified form, oldest first; metric names would not tell them apart.
         self._colliding: dict[str, dict[str, None]] = {}
-        self._rules = Rules(settings, entropy, self._collision)
+        self._rules = Rules(settings, entropy, self._collision, ToldConfigs(settings))
 
     def activate(self, now: Instant) -> None:
         """Leadership has begun; what was appended by others is in `pending`."""

@@ -33,7 +33,7 @@ from sparklog_server.metadata.image import TOPIC_RESOURCE, MetadataImage, TopicI
 from sparklog_server.metadata.records import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
 from sparklog_server.outcome import Outcome, Refused
 
-from .configs import checked, overrides_of, told
+from .configs import ToldConfigs, checked, overrides_of
 from .placement import DirectoryChooser, Entropy, Placer
 
 NAME_LENGTH_MAX = 249
@@ -55,6 +55,7 @@ class Rules(msgspec.Struct, frozen=True):
     settings: BrokerSettings
     entropy: Entropy
     colliding: Colliding
+    told: ToldConfigs
 
 
 def check_name(name: str) -> None:
@@ -84,7 +85,7 @@ def create_topics(image: MetadataImage, request: CreateTopicsRequest, rules: Rul
     records: list[Message] = []
     results: list[CreatableTopicResult] = []
     room = rules.settings.sparklog_partitions_max - image.partition_count
-    too_many = _count_asked(topics, rules.settings.num_partitions) > PARTITIONS_PER_REQUEST_MAX
+    too_many = max(len(topics), _count_asked(topics, rules.settings.num_partitions)) > PARTITIONS_PER_REQUEST_MAX
     for topic in topics:
         try:
             if too_many:
@@ -217,7 +218,7 @@ def _create_topic(image: MetadataImage, topic: CreatableTopic, rules: Rules, roo
         error_message=None,
         num_partitions=len(replicas),
         replication_factor=len(replicas[0]),
-        configs=told(rules.settings, overrides),
+        configs=rules.told.of(overrides),
     )
     return records, result
 
@@ -295,13 +296,14 @@ def _check_assignment(image: MetadataImage, nodes: Sequence[int], index: int, re
     reason = None
     if not nodes:
         reason = "The manual partition assignment includes an empty replica list."
-    for position, node in enumerate(sorted(nodes)):
+    ordered = sorted(nodes)
+    for position, node in enumerate(ordered):
         broker = image.brokers.get(NodeId(node))
         if broker is None:
             reason = f"The manual partition assignment includes broker {node}, but no such broker is registered."
         elif broker.directories and not set(broker.directories) - set(broker.cordoned_directories):
             reason = f"The manual partition assignment includes broker {node}, but all its log directories are cordoned."
-        elif position and sorted(nodes)[position - 1] == node:
+        elif position and ordered[position - 1] == node:
             reason = f"The manual partition assignment includes the broker {node} more than once."
         if reason is not None:
             break

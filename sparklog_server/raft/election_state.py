@@ -3,7 +3,6 @@
 {"leaderId":-1,"leaderEpoch":7,"votedId":1,"votedDirectoryId":"J8aAPcfLQt2bqs1JT_rMgQ","data_version":1}
 """
 
-import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 
 import msgspec
@@ -29,14 +28,20 @@ class ElectionState(msgspec.Struct, frozen=True):
 
     def render(self) -> bytes:
         """The file's content."""
-        fields = {
-            "leaderId": self.leader_id,
-            "leaderEpoch": self.epoch,
-            "votedId": self.voted_id,
-            "votedDirectoryId": urlsafe_b64encode(self.voted_directory_id).decode().rstrip("="),
-            "data_version": 1,
-        }
-        return json.dumps(fields, separators=(",", ":")).encode() + b"\n"
+        directory = urlsafe_b64encode(self.voted_directory_id).decode().rstrip("=")
+        return msgspec.json.encode(_File(self.leader_id, self.epoch, self.voted_id, directory)) + b"\n"
+
+
+class _File(
+    msgspec.Struct, rename={"leader_id": "leaderId", "epoch": "leaderEpoch", "voted_id": "votedId", "directory": "votedDirectoryId"}
+):
+    """The fields as Kafka names them, in its order; version 0 had others besides, which nobody needs."""
+
+    leader_id: int = -1
+    epoch: int = -1
+    voted_id: int = -1
+    directory: str = "A" * 22
+    data_version: int = 1
 
 
 def parse(content: bytes | None) -> ElectionState:
@@ -44,18 +49,10 @@ def parse(content: bytes | None) -> ElectionState:
     if content is None:
         return ElectionState()
     try:
-        fields = json.loads(content)
-        if fields["data_version"] not in _DATA_VERSIONS:
-            raise ElectionStateCorrupt(f"data_version {fields['data_version']} is not known")
-        directory = urlsafe_b64decode(fields.get("votedDirectoryId", "A" * 22) + "==")
-        state = ElectionState(
-            epoch=LeaderEpoch(int(fields["leaderEpoch"])),
-            leader_id=NodeId(int(fields.get("leaderId", -1))),
-            voted_id=NodeId(int(fields.get("votedId", -1))),
-            voted_directory_id=Uuid(directory),
-        )
-    except (ValueError, KeyError, TypeError) as error:
-        raise ElectionStateCorrupt(f"not a quorum-state file: {error!r}") from error
-    if state.epoch < 0 or len(directory) != len(ZERO_UUID):
-        raise ElectionStateCorrupt(f"epoch {state.epoch} and directory id of {len(directory)} bytes")
-    return state
+        found = msgspec.json.decode(content, type=_File)
+        directory = urlsafe_b64decode(found.directory + "==")
+    except (msgspec.DecodeError, ValueError) as error:
+        raise ElectionStateCorrupt(f"not a quorum-state file: {error}") from error
+    if found.data_version not in _DATA_VERSIONS or found.epoch < 0 or len(directory) != len(ZERO_UUID):
+        raise ElectionStateCorrupt(f"version {found.data_version}, epoch {found.epoch}, directory id of {len(directory)} bytes")
+    return ElectionState(LeaderEpoch(found.epoch), NodeId(found.leader_id), NodeId(found.voted_id), Uuid(directory))

@@ -78,6 +78,7 @@ def test_without_a_file_there_is_a_broker_of_one_on_loopback() -> None:
         ("log.cleanup.policy=shred", "String must be one of: compact, delete (FILE line 2"),
         ("log.segment.bytes=10", "Value must be at least 1048576 (FILE line 2"),
         ("num.io.threads=none", "none for configuration num.io.threads: Not a number of type INT (FILE line 2"),
+        ("log.cleaner.min.cleanable.ratio=nan", "Not a number of type DOUBLE"),
         ("node.id=1_000", "Not a number of type INT"),
         ("fetch.max.bytes=3000000000", "Not a number of type INT"),
     ],
