@@ -12,10 +12,10 @@ from bisect import bisect_right
 import msgspec
 
 from sparklog.effects import FileSlice
-from sparklog.errors import DecodeError, ErrorCode
+from sparklog.errors import ErrorCode
 from sparklog.kernels import scan
 from sparklog.model import Instant, LeaderEpoch, Millis, Offset, OffsetAndEpoch, TopicPartition, Uuid
-from sparklog.record.batch import LENGTH_OVERHEAD, NO_TIMESTAMP, decode_records
+from sparklog.record.batch import LENGTH_OVERHEAD, NO_TIMESTAMP
 from sparklog_server.disk.door import Disk, DiskFile
 
 from .epoch_cache import EpochCache
@@ -33,6 +33,7 @@ from .segment import (
     header_at,
 )
 from .settings import LogSettings
+from .time_lookup import first_at_or_after, latest
 from .validate import HeaderFields, RecordsRefused, check_client_batch
 
 __all__ = ["AppendResult", "LogSettings", "OffsetOutOfRange", "PartitionLog", "RecordsRefused"]
@@ -351,38 +352,15 @@ class PartitionLog:
     def offset_for_timestamp(self, timestamp: Millis, limit: Offset) -> tuple[Millis, Offset, LeaderEpoch] | None:
         """(timestamp, offset, leader epoch) of the first record below `limit` that is `timestamp` or later; None if there is none.
 
-        Reads data. Raises RecordsRefused (CORRUPT_MESSAGE) if the batch cannot be decoded.
+        Reads data. Raises RecordsRefused (CORRUPT_MESSAGE) if a batch cannot be decoded.
         """
-        for segment in self._segments:
-            if segment.base_offset >= limit:
-                return None
-            if segment.read_max_timestamp()[0] < timestamp:
-                continue
-            for position, header in segment.find_timestamp(timestamp, self.log_start_offset):
-                if header[0] >= limit:
-                    return None
-                for at, offset in self._timestamps(segment, position, header):
-                    if at >= timestamp and offset >= self.log_start_offset:
-                        return (Millis(at), Offset(offset), LeaderEpoch(header[2])) if offset < limit else None
-        return None
+        found = first_at_or_after(self._segments, timestamp, start=self.log_start_offset, limit=limit)
+        return None if found is None else (Millis(found[0]), Offset(found[1]), LeaderEpoch(found[2]))
 
     def max_timestamp(self) -> tuple[Millis, Offset]:
         """(greatest timestamp, offset of the first record that has it in its batch); (-1, -1) if no record has one. Reads data."""
-        best = max(self._segments, key=lambda segment: segment.read_max_timestamp()[0])
-        timestamp, last_offset = best.read_max_timestamp()
-        found = best.find(last_offset) if timestamp != NO_TIMESTAMP else None
-        if found is not None:
-            for at, offset in self._timestamps(best, *found):
-                if at == timestamp:
-                    return Millis(at), Offset(offset)
-        return Millis(NO_TIMESTAMP), Offset(-1)
-
-    def _timestamps(self, segment: Segment, position: int, header: HeaderFields) -> list[tuple[int, int]]:
-        try:
-            records = decode_records(segment.read_batch(position, header), verify_crc=False, include_control=True)
-        except DecodeError as error:
-            raise RecordsRefused(ErrorCode.CORRUPT_MESSAGE, f"{segment.file.path} at {position}: {error}") from error
-        return [(record.timestamp, record.offset) for record in records]
+        timestamp, offset = latest(self._segments)
+        return Millis(timestamp), Offset(offset)
 
     # -- leader epochs
 

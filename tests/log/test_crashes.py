@@ -4,6 +4,7 @@ from random import Random
 
 import pytest
 
+from sparklog.kernels import scan
 from sparklog.model import LeaderEpoch, Offset
 from sparklog.record.batch import read_header
 from sparklog_server.disk.door import StorageError
@@ -109,8 +110,6 @@ class Run:
     def _check_producer(self, found: list[Place]) -> None:
         if found:
             again = memoryview(bytearray(found[-1].content))
-            from sparklog.kernels import scan
-
             scan.stamp(again, 0, -1)
             result = self.log.append(again, LeaderEpoch(self.epoch), NOW)
             assert result.is_duplicate

@@ -90,7 +90,7 @@ def test_a_refused_append_leaves_the_sequence_as_it_was() -> None:
     disk = SimulatedDisk()
     log = open_log(disk)
     send(log, 0)
-    disk.fault = lambda call, path: "Input/output error"
+    disk.fault = lambda *_: "Input/output error"
     with pytest.raises(Exception, match="Input/output"):
         send(log, 1)
     disk.fault = None

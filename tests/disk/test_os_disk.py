@@ -1,0 +1,166 @@
+"""The door onto the real file system."""
+
+import errno
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_offsets, parse_properties, render_offsets, render_properties
+from sparklog_server.disk.door import DirectoryInUse, StorageError
+from sparklog_server.disk.os_disk import OsDisk
+
+
+def descriptors() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def test_what_is_appended_is_read_back_and_truncated(tmp_path: Path) -> None:
+    file = OsDisk().open(f"{tmp_path}/f", create=True)
+    assert [file.append(b"abc"), file.append(memoryview(b"defg")), file.append(bytearray())] == [0, 3, 7]
+    assert (file.size, file.pread(2, 3), file.pread(5, 100), file.pread(9, 1)) == (7, b"cde", b"fg", b"")
+    file.truncate(4)
+    assert (file.append(b"X"), file.pread(0, 10)) == (4, b"abcdX")
+    assert OsDisk().open(f"{tmp_path}/f").size == 5
+
+
+def test_a_missing_file_is_an_error_to_open_and_none_to_read(tmp_path: Path) -> None:
+    disk = OsDisk()
+    with pytest.raises(StorageError, match="No such file"):
+        disk.open(f"{tmp_path}/missing")
+    assert disk.read(f"{tmp_path}/missing") is None
+    assert disk.list(f"{tmp_path}/missing") == []
+    disk.remove(f"{tmp_path}/missing")
+
+
+def test_open_descriptors_are_bounded_and_files_answer_all_the_same(tmp_path: Path) -> None:
+    disk = OsDisk(open_files_max=8)
+    before = descriptors()
+    files = [disk.open(f"{tmp_path}/{index}", create=True) for index in range(100)]
+    random = Random(1)
+    for _ in range(1000):
+        file = random.choice(files)
+        file.append(file.path.encode())
+        assert file.pread(0, len(file.path)) == file.path.encode()
+        assert descriptors() - before <= 9
+    disk.sync(files)
+    assert [disk.open(file.path).size for file in files] == [file.size for file in files]
+
+
+def test_a_closed_file_keeps_its_descriptor_while_somebody_holds_it(tmp_path: Path) -> None:
+    disk = OsDisk(open_files_max=1)
+    before = descriptors()
+    held = disk.open(f"{tmp_path}/held", create=True)
+    held.append(b"still here")
+    held.close()
+    disk.remove(f"{tmp_path}/held")
+    others = [disk.open(f"{tmp_path}/{index}", create=True) for index in range(5)]
+    assert held.pread(0, 20) == b"still here"
+    del held, others
+    assert descriptors() == before
+
+
+def test_a_replaced_file_changes_only_when_it_is_synced(tmp_path: Path) -> None:
+    disk = OsDisk()
+    path = f"{tmp_path}/small"
+    disk.write(path, b"old")
+    pending = disk.replace(path, b"new")
+    assert disk.read(path) == b"old"
+    disk.sync([pending])
+    assert disk.read(path) == b"new"
+    assert disk.list(str(tmp_path)) == ["small"]
+
+
+def test_many_files_are_synced_at_once(tmp_path: Path) -> None:
+    disk = OsDisk()
+    files = [disk.open(f"{tmp_path}/{index}", create=True) for index in range(40)]
+    pending = [disk.replace(f"{tmp_path}/small-{index}", b"x") for index in range(5)]
+    for file in files:
+        file.append(b"content")
+    disk.sync([*files, *pending])
+    assert len(disk.list(str(tmp_path))) == 45
+
+
+def test_syncing_beside_appends_never_meets_a_descriptor_that_was_taken_away(tmp_path: Path) -> None:
+    disk = OsDisk(open_files_max=2)
+    files = [disk.open(f"{tmp_path}/{index}", create=True) for index in range(10)]
+    errors: list[BaseException] = []
+
+    def syncing() -> None:
+        try:
+            for _ in range(20):
+                disk.sync(files)
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=syncing)
+    thread.start()
+    for index in range(2000):
+        files[index % 10].append(b"x" * 10)
+    thread.join()
+    assert errors == []
+    assert sum(file.size for file in files) == 20_000
+
+
+def test_a_write_that_fails_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = OsDisk().open(f"{tmp_path}/f", create=True)
+    file.append(b"whole")
+    real = os.pwrite
+
+    def half_then_full(fd: int, data: bytes, position: int) -> int:
+        if position > 5:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(fd, memoryview(data)[: len(data) // 2], position)
+
+    monkeypatch.setattr(os, "pwrite", half_then_full)
+    with pytest.raises(StorageError, match="No space left") as caught:
+        file.append(b"a batch")
+    assert caught.value.is_full
+    monkeypatch.undo()
+    assert (file.size, Path(file.path).read_bytes()) == (5, b"whole")
+    assert file.append(b"!") == 5
+
+
+def test_a_directory_held_by_another_process_is_refused(tmp_path: Path) -> None:
+    script = (
+        "import sys; from sparklog_server.disk.os_disk import OsDisk; disk = OsDisk(); disk.lock(sys.argv[1]);"
+        "print('held', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"held\n"
+        with pytest.raises(DirectoryInUse, match=str(tmp_path)):
+            OsDisk().lock(str(tmp_path))
+        child.communicate(b"")
+    disk = OsDisk()
+    disk.lock(str(tmp_path))
+    with pytest.raises(DirectoryInUse):
+        OsDisk().lock(str(tmp_path))
+    disk.unlock(str(tmp_path))
+    OsDisk().lock(str(tmp_path))
+
+
+def test_directories_are_made_renamed_and_removed_whole(tmp_path: Path) -> None:
+    disk = OsDisk()
+    disk.make_directory(f"{tmp_path}/a/b/c")
+    disk.write(f"{tmp_path}/a/b/c/f", b"x")
+    disk.rename(f"{tmp_path}/a/b", f"{tmp_path}/z")
+    assert disk.read(f"{tmp_path}/z/c/f") == b"x"
+    disk.remove(f"{tmp_path}/z")
+    assert disk.list(str(tmp_path)) == ["a"]
+
+
+def test_checkpoints_and_properties_are_read_as_they_were_written() -> None:
+    from sparklog.model import Offset, TopicPartition
+
+    offsets = {TopicPartition("b", 1): Offset(5), TopicPartition("a", 0): Offset(1 << 40)}
+    assert render_offsets(offsets) == b"0\n2\na 0 1099511627776\nb 1 5\n"
+    assert parse_offsets(render_offsets(offsets)) == offsets
+    assert parse_properties(b"# made by hand\n\n" + render_properties({"node.id": "1"})) == {"node.id": "1"}
+    for wrong in (b"", b"1\n0\n", b"0\n2\na 0 1\n", b"0\n1\na 0\n", b"0\nx\n"):
+        with pytest.raises(CheckpointCorrupt):
+            parse_offsets(wrong)
