@@ -154,7 +154,8 @@ class Fetcher:
     def advanced(self, chunk: Chunk) -> None:
         """The caller has had everything of the chunk below its `position`."""
         reading = self._reading(chunk.topic_partition)
-        assert reading.chunks and reading.chunks[0] is chunk
+        assert reading.chunks
+        assert reading.chunks[0] is chunk
         reading.position = chunk.position
         if chunk.is_exhausted:
             reading.chunks.popleft()
@@ -163,7 +164,8 @@ class Fetcher:
     def taken(self, chunk: Chunk) -> None:
         """The caller has taken the whole chunk."""
         reading = self._reading(chunk.topic_partition)
-        assert reading.chunks and reading.chunks[0] is chunk
+        assert reading.chunks
+        assert reading.chunks[0] is chunk
         reading.chunks.popleft()
         reading.position = chunk.next_offset
         self._turn += 1

@@ -166,6 +166,14 @@ class Network:
         """Wait until something was answered, at most until `deadline` (may be past); often returns early with nothing."""
         return self._poll(deadline)
 
+    def next_event(self, until: Micros) -> Micros:
+        """When the network itself has something to do, if that is before `until`."""
+        return self._next_event(until)
+
+    def wait(self, until: Micros) -> None:
+        """Wait until a socket has something, or to be woken. Alone among all calls, this may run beside another thread's."""
+        self._selector.select(max(0, until - now_us()) / 1e6)
+
     def rest(self, wait_us: int) -> None:
         """Go on working for that long; answers stay for the next `poll`."""
         until = Micros(now_us() + wait_us)

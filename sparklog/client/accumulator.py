@@ -1,0 +1,167 @@
+"""Records gathered into batches, one open batch per partition, bounded in memory; and the choice of a partition.
+
+A machine without I/O. A batch is ready when it is full, when it has lingered, when somebody flushes or when memory is short; it leaves when
+there is room for it on the way to its leader, and goes on growing until then.
+
+    append -> [open batch] --full--> [full batches ...] --take--> outbound
+                   +-------------- lingered ------------^
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from sparklog.client.cluster import Entropy, TopicView
+from sparklog.client.outbound import Done
+from sparklog.client.settings import ClientSettings
+from sparklog.model import Micros, TopicPartition
+from sparklog.record.batch import BatchBuilder, Headers, record_size_max
+from sparklog.record.partitioner import partition_for
+
+_MS: Final = 1000
+
+
+class Gathering:
+    """A batch on its whole way: its records while it is open, later what became of it. Identity is what counts: no two are equal."""
+
+    __slots__ = ("builder", "callbacks", "created", "done", "memory_bytes", "topic_partition")
+
+    def __init__(self, topic_partition: TopicPartition, created: Micros) -> None:
+        self.topic_partition = topic_partition
+        self.created = created
+        self.builder = BatchBuilder()
+        self.memory_bytes = 0
+        self.done: Done | None = None
+        self.callbacks: list[Callable[[], None]] = []  # called when it is done, in the order of the records
+
+
+class Accumulator:
+    """Invariants: `used_bytes` is the memory of every batch not yet released, at most `buffer_memory`; batches of a partition stay in order."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self._batch_bytes_max = settings.batch_size
+        self._memory_bytes_max = settings.buffer_memory
+        self._linger_us = settings.linger_ms * _MS
+        self._open: dict[TopicPartition, Gathering] = {}
+        self._full: dict[TopicPartition, deque[Gathering]] = {}
+        self.is_short = False
+        """Somebody waits for memory: everything goes out at once."""
+        self.used_bytes = 0
+        self.incomplete: dict[Gathering, None] = {}
+        """Batches not yet done, oldest first."""
+
+    def append(
+        self, topic_partition: TopicPartition, key: bytes | None, value: bytes | None, headers: Headers, timestamp_ms: int, now: Micros
+    ) -> tuple[Gathering, int] | None:
+        """The batch that took the record, and its index there; None if there is no memory for it now."""
+        size = record_size_max(key, value, headers)
+        if self.used_bytes + size > self._memory_bytes_max and self.used_bytes:
+            return None
+        batch = self._open.get(topic_partition)
+        if batch is not None and batch.builder.size + size > self._batch_bytes_max:
+            self._close(topic_partition, batch)
+            batch = None
+        if batch is None:
+            batch = self._open[topic_partition] = Gathering(topic_partition, now)
+            self.incomplete[batch] = None
+        builder = batch.builder
+        index = builder.record_count
+        builder.append(key, value, headers, timestamp_ms)
+        self.used_bytes += size
+        batch.memory_bytes += size
+        return batch, index
+
+    def is_beginning(self, topic_partition: TopicPartition) -> bool:
+        """Whether the next record of the partition begins a batch."""
+        return topic_partition not in self._open
+
+    @property
+    def has_full(self) -> bool:
+        """Whether a full batch waits to leave."""
+        return bool(self._full)
+
+    def take(self, now: Micros, has_room: Callable[[TopicPartition], bool]) -> list[Gathering]:
+        """Ready batches, at most one per partition, of partitions that have room on their way; they take no more records."""
+        taken: list[Gathering] = []
+        for topic_partition in list(self._full):
+            if has_room(topic_partition):
+                full = self._full[topic_partition]
+                taken.append(full.popleft())
+                if not full:
+                    del self._full[topic_partition]
+        for topic_partition, batch in list(self._open.items()):
+            is_ready = self.is_short or now >= batch.created + self._linger_us
+            if is_ready and topic_partition not in self._full and has_room(topic_partition) and not _holds(taken, topic_partition):
+                del self._open[topic_partition]
+                taken.append(batch)
+        return taken
+
+    def flush(self) -> None:
+        """Let every batch that is open now go out at once."""
+        for topic_partition, batch in list(self._open.items()):
+            self._close(topic_partition, batch)
+
+    def released(self, batch: Gathering) -> None:
+        """The batch is done."""
+        self.used_bytes -= batch.memory_bytes
+        self.incomplete.pop(batch, None)
+
+    def abandon(self) -> list[Gathering]:
+        """Give up everything that was not taken yet."""
+        left = [*(batch for full in self._full.values() for batch in full), *self._open.values()]
+        self._full.clear()
+        self._open.clear()
+        return left
+
+    def expired(self, deadline_created: Micros) -> list[Gathering]:
+        """Batches made at or before that time which found no room on their way; they are given up."""
+        old: list[Gathering] = []
+        for topic_partition, full in list(self._full.items()):
+            while full and full[0].created <= deadline_created:
+                old.append(full.popleft())
+            if not full:
+                del self._full[topic_partition]
+        for topic_partition, batch in list(self._open.items()):
+            if batch.created <= deadline_created:
+                old.append(self._open.pop(topic_partition))
+        return old
+
+    def deadline(self, now: Micros) -> Micros | None:
+        """When the next open batch has lingered, or lingered before `now` and waits for room: then None."""
+        return min(
+            (ready for batch in self._open.values() if (ready := Micros(batch.created + self._linger_us)) > now),
+            default=None,
+        )
+
+    def _close(self, topic_partition: TopicPartition, batch: Gathering) -> None:
+        del self._open[topic_partition]
+        self._full.setdefault(topic_partition, deque()).append(batch)
+
+
+def _holds(taken: list[Gathering], topic_partition: TopicPartition) -> bool:
+    return any(batch.topic_partition == topic_partition for batch in taken)
+
+
+class StickyPartitioner:
+    """Kafka's default choice: murmur2 of the key; without a key one partition until it got a batch's worth of bytes, then another (KIP-794)."""
+
+    __slots__ = ("_batch_bytes", "_current", "_entropy", "_ignores_keys")
+
+    def __init__(self, settings: ClientSettings, entropy: Entropy) -> None:
+        self._batch_bytes = settings.batch_size
+        self._ignores_keys = settings.partitioner_ignore_keys
+        self._entropy = entropy
+        self._current: dict[str, tuple[int, int]] = {}  # partition and bytes that it got
+
+    def choose(self, topic: TopicView, key: bytes | None, size: int, is_beginning: Callable[[TopicPartition], bool]) -> int:
+        """The partition of a record of about `size` bytes."""
+        if key is not None and not self._ignores_keys:
+            return partition_for(key, len(topic.partitions))
+        partition, sent = self._current.get(topic.name, (-1, 0))
+        is_due = sent >= self._batch_bytes and (sent >= 2 * self._batch_bytes or is_beginning(TopicPartition(topic.name, partition)))
+        if partition < 0 or is_due or partition >= len(topic.partitions):
+            # Any partition will do while none has a leader.
+            among = topic.available or tuple(range(len(topic.partitions)))
+            partition, sent = among[int.from_bytes(self._entropy(4), "big") % len(among)], 0
+        self._current[topic.name] = (partition, sent + size)
+        return partition
