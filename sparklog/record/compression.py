@@ -10,7 +10,7 @@ from struct import unpack_from
 from typing import Final
 
 import cramjam
-import lz4.frame
+import lz4.frame  # type: ignore[import-untyped]
 import zstandard
 
 from sparklog.errors import DecodeError
