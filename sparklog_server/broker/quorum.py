@@ -214,7 +214,7 @@ class Quorum:
             except StorageError as error:
                 if error.is_full:
                     # Nothing was written, so this command alone fails: the cluster lives on for those who delete.
-                    raise _Full(f"The metadata log cannot grow: {error}") from error
+                    raise _Full(error) from error
                 return self._raft.halt(error)
             self._replay(records, base_offset)
         return []
@@ -224,8 +224,7 @@ class Quorum:
         try:
             effects = self._append(outcome, now)
         except _Full as full:
-            assert isinstance(full.__cause__, StorageError)
-            effects = self._raft.halt(full.__cause__)
+            effects = self._raft.halt(full.error)
         if not self._raft.is_leader:
             self._drop()
         return effects + self._raft.flush()
@@ -256,3 +255,7 @@ class Quorum:
 
 class _Full(Exception):
     """The disk has no room for the records of one command."""
+
+    def __init__(self, error: StorageError) -> None:
+        super().__init__(f"The metadata log cannot grow: {error}")
+        self.error = error

@@ -1,9 +1,10 @@
-"""The controller's decisions, told as stories."""
+"""The controller's decisions, told as stories, and its limits."""
 
 from pathlib import Path
 
 import pytest
 
+from sparklog.errors import ErrorCode
 from sparklog.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest, CreateTopicsResponse
 from sparklog_server.config.describe import Source
 from tests.controller.world import World
@@ -36,3 +37,54 @@ def test_a_new_topic_is_told_its_settings_and_where_they_come_from() -> None:
     assert told["retention.ms"] == ("604800000", Source.DEFAULT)
     assert list(told) == sorted(told)
     assert (reply.topics[0].num_partitions, reply.topics[0].replication_factor) == (2, 1)
+
+
+def _ready(**given: str) -> World:
+    world = World(**given)
+    world.run("register 1 life=a")
+    world.run("heartbeat 1")
+    return world
+
+
+def test_the_cluster_has_room_for_so_many_partitions_and_no_more() -> None:
+    world = _ready(**{"sparklog.partitions.max": "5"})
+    assert world.run("create a partitions=4")[-1] == "-> a NONE"
+    assert world.run("create b c partitions=1")[-2:] == [
+        "-> b NONE",
+        "-> c POLICY_VIOLATION: The cluster may have 5 partitions (sparklog.partitions.max) and has room for 0.",
+    ]
+    assert "POLICY_VIOLATION" in world.run("grow a count=5")[-1]
+    world.run("delete b")
+    assert world.run("grow a count=5")[-1] == "-> a NONE"
+
+
+@pytest.mark.parametrize("numbers", [(10_001, 1), (1, 10_001), (3, 2_000_000_000)])
+def test_a_request_for_far_too_much_is_refused_before_anything_is_placed(numbers: tuple[int, int]) -> None:
+    world = _ready()
+    topics, partitions = numbers
+    request = CreateTopicsRequest(topics=[CreatableTopic(f"t{number}", partitions, 1) for number in range(topics)])
+    reply = world.decide(request)
+    assert isinstance(reply, CreateTopicsResponse)
+    assert {result.error_code for result in reply.topics} == {ErrorCode.POLICY_VIOLATION}
+    assert world.controller.pending.partition_count == 0
+
+
+def test_a_request_whose_records_are_too_many_creates_nothing() -> None:
+    world = _ready()
+    request = CreateTopicsRequest(topics=[CreatableTopic(f"t{number}", 1, 1) for number in range(6_000)])
+    reply = world.decide(request)
+    assert isinstance(reply, CreateTopicsResponse)
+    assert {result.error_code for result in reply.topics} == {ErrorCode.POLICY_VIOLATION}
+    assert world.controller.pending.topics_by_name == {}
+
+
+def test_leaders_are_spread_evenly_over_brokers_and_racks() -> None:
+    world = _ready()
+    for node, rack in ((2, "x"), (3, "x"), (4, "y")):
+        world.run(f"register {node} life=b rack={rack}")
+        world.run(f"heartbeat {node}")
+    world.run("create wide partitions=24 replicas=2")
+    partitions = world.controller.pending.topics_by_name["wide"].partitions
+    # Three racks (one broker has none) take turns: the rack of two gives each of its brokers every other turn.
+    assert [sum(one.leader == node for one in partitions) for node in (1, 2, 3, 4)] == [8, 4, 4, 8]
+    assert all(len(set(one.replicas)) == 2 and not set(one.replicas) <= {2, 3} for one in partitions)
