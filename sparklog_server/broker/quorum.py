@@ -157,7 +157,8 @@ class Quorum:
         if not self._raft.is_leader:
             return []
         records = self._controller.tick(now)
-        return self._append_unasked(Outcome(records, None, is_atomic=False), now) if records else []
+        effects = self._append_unasked(Outcome(records, None, is_atomic=False), now) if records else []
+        return effects + self._raft.flush()
 
     def deadline(self) -> Micros | None:
         """When `tick` wants to be called."""
@@ -227,7 +228,7 @@ class Quorum:
             effects = self._raft.halt(full.error)
         if not self._raft.is_leader:
             self._drop()
-        return effects + self._raft.flush()
+        return effects
 
     def _replay(self, records: Sequence[Message], base_offset: Offset) -> None:
         pairs = [(Offset(base_offset + index), record) for index, record in enumerate(records)]

@@ -40,6 +40,7 @@ class World:
 
     def open(self) -> None:
         """Begin a life."""
+        self.sync_count = 0
         self.effects: list[Effect] = []
         self.quorum, effects = Quorum.open(
             self.disk,
@@ -62,6 +63,7 @@ class World:
         due, self.effects = self.effects, []
         syncs = [effect for effect in due if isinstance(effect, Sync)]
         self.halts += [effect.reason for effect in due if isinstance(effect, Halt)]
+        self.sync_count += len(syncs)
         for sync in syncs:
             error = None
             try:
