@@ -1,7 +1,7 @@
 """A disk in memory that can lose power, fill up and fail, behind the same door as the real one.
 
     names:    live ── sync, rename, remove, make_directory ──► durable          a crash keeps the durable ones and, by the seed, some others
-    content:  durable bytes │ unsynced bytes                                    a crash keeps the first and, by the seed, part of the second:
+    content:  durable bytes │ unsynced bytes                                    a crash keeps the first and, by the seed, part of the rest:
                                                                                 a prefix, a prefix with holes of zeros, all or nothing
 
 It is stricter than any real disk: syncing one file makes nothing else durable, and every new name may vanish on its own.
