@@ -23,14 +23,18 @@ _JOB_DELAY_US = (50, 20_000)
 
 
 class SimulatedConnection:
-    """A client's end: requests in, decoded replies out, in order. `is_closed` once either side has gone."""
+    """A client's end: requests in, decoded replies out, in order. `is_closed` once either side has gone.
+
+    With `expects_anything` set, replies are taken unread: what was asked was nonsense.
+    """
 
     def __init__(self, node: "SimulatedNode", session_id: SessionId) -> None:
         self._node = node
-        self._session_id = session_id
+        self.session_id = session_id
         self._correlation_id = 0
         self._expected: list[tuple[int, type[Message], int]] = []
         self.replies: list[Message] = []
+        self.expects_anything = False
         self.is_closed = False
 
     def send(self, request: Message, version: int, reply: type[Message] | None) -> None:
@@ -43,10 +47,12 @@ class SimulatedConnection:
     def send_bytes(self, data: bytes) -> None:
         """Send any bytes at all."""
         assert not self.is_closed
-        self._node.received(self._session_id, data)
+        self._node.received(self.session_id, data)
 
     def answered(self, frame: bytes) -> None:
         """A whole reply frame arrived, length prefix included."""
+        if self.expects_anything:
+            return
         correlation_id, reply, version = self._expected.pop(0)
         found, message = decode_reply(reply, version, frame[4:])
         assert found == correlation_id, (found, correlation_id)
@@ -114,6 +120,13 @@ class SimulatedNode:
         listener = self._settings.listeners[0].name
         self._carry_out(self.running.connected(session_id, listener, "127.0.0.1:9092", f"client:{session_id}", self._clock.now))
         return connection
+
+    def disconnect(self, connection: SimulatedConnection) -> None:
+        """The client goes."""
+        if not connection.is_closed:
+            connection.is_closed = True
+            del self._connections[connection.session_id]
+            self._disconnected(connection.session_id)
 
     def received(self, session_id: SessionId, data: bytes) -> None:
         """Bytes from a client, in pieces as the receive buffer takes them."""

@@ -21,6 +21,7 @@ from sparklog_server.outcome import Refused
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 _EMPTY_MEANS_ALL_BEFORE = 1
+_TOPIC_IDS_SINCE = 12  # versions 10 and 11 have the field, and Kafka never served it there
 _BROKER_ENDPOINTS = 1
 _MISMATCHED_ENDPOINT_SINCE = 1
 
@@ -44,10 +45,10 @@ def metadata(context: Context, call: Call, request: MetadataRequest, now: Instan
         known = context.topic_of_id(asked.topic_id) if asked.topic_id != ZERO_UUID else image.topics_by_name.get(asked.name or "")
         if known is not None and _may_see(context, call, known.name):
             response.topics.append(_topic(known))
-        elif asked.topic_id != ZERO_UUID:
+        elif asked.topic_id != ZERO_UUID and call.version >= _TOPIC_IDS_SINCE:
             response.topics.append(MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id))
         elif not _may_see(context, call, asked.name or ""):
-            response.topics.append(MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=asked.name))
+            response.topics.append(MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=asked.name or ""))
         else:
             name = asked.name or ""
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if _is_topic_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
