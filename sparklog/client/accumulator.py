@@ -145,13 +145,14 @@ def _holds(taken: list[Gathering], topic_partition: TopicPartition) -> bool:
 class StickyPartitioner:
     """Kafka's default choice: murmur2 of the key; without a key one partition until it got a batch's worth of bytes, then another (KIP-794)."""
 
-    __slots__ = ("_batch_bytes", "_current", "_entropy", "_ignores_keys")
+    __slots__ = ("_batch_bytes", "_chances", "_current", "_entropy", "_ignores_keys")
 
     def __init__(self, settings: ClientSettings, entropy: Entropy) -> None:
         self._batch_bytes = settings.batch_size
         self._ignores_keys = settings.partitioner_ignore_keys
         self._entropy = entropy
         self._current: dict[str, tuple[int, int]] = {}  # partition and bytes that it got
+        self._chances = b""
 
     def choose(self, topic: TopicView, key: bytes | None, size: int, is_beginning: Callable[[TopicPartition], bool]) -> int:
         """The partition of a record of about `size` bytes."""
@@ -162,6 +163,13 @@ class StickyPartitioner:
         if partition < 0 or is_due or partition >= len(topic.partitions):
             # Any partition will do while none has a leader.
             among = topic.available or tuple(range(len(topic.partitions)))
-            partition, sent = among[int.from_bytes(self._entropy(4), "big") % len(among)], 0
+            partition, sent = among[self._chance() % len(among)], 0
         self._current[topic.name] = (partition, sent + size)
         return partition
+
+    def _chance(self) -> int:
+        """A number in [0, 2^16); entropy is taken for many at once, since it costs a system call."""
+        if not self._chances:
+            self._chances = self._entropy(512)
+        drawn, self._chances = self._chances[:2], self._chances[2:]
+        return int.from_bytes(drawn, "big")

@@ -160,6 +160,7 @@ class Producer:
         self._waits_until = Micros(0)  # until when the background thread sleeps; 0 while it works
         self._metadata_answers = 0
         self._waiting_for_memory = 0
+        self._is_wanted = False
         self._is_closed = False
         self._is_forked = False
         self._thread = threading.Thread(target=self._run, name="sparklog-producer", daemon=True)
@@ -352,9 +353,11 @@ class Producer:
     # -- in any thread --------------------------------------------------------------------------------------------------------------------
 
     def _drive(self) -> None:
-        """Send what is ready, if nobody else is at it."""
-        if self._io.acquire(blocking=False):
+        """Send what is ready; if another thread is at it, that one looks again."""
+        self._is_wanted = True
+        while self._is_wanted and self._io.acquire(blocking=False):
             try:
+                self._is_wanted = False
                 if self._is_closed:
                     return
                 self._turn()
@@ -362,9 +365,7 @@ class Producer:
                     self._network.wake()
             finally:
                 self._io.release()
-            self._run_callbacks()
-        else:
-            self._network.wake()  # whoever is at it may have looked already
+        self._run_callbacks()
 
     def _turn(self) -> None:
         """Ready batches into the machine, the machine's requests into the network, answers back; without waiting. `_io` is held."""
@@ -428,10 +429,12 @@ class Producer:
     def _run(self) -> None:
         while not self._is_closed:
             with self._io:
+                self._is_wanted = False
                 self._turn()
                 until = self._next_turn(is_going_to_sleep=True)
             self._run_callbacks()
-            self._network.wait(until)
+            if not self._is_wanted:
+                self._network.wait(until)
             self._waits_until = Micros(0)
 
     def _next_turn(self, *, is_going_to_sleep: bool = False) -> Micros:
@@ -443,6 +446,9 @@ class Producer:
             lingered = self._accumulator.deadline(now)
             until = until if lingered is None else min(until, lingered)
             if is_going_to_sleep:
+                if self._accumulator.incomplete:
+                    # Batches come and go: a short sleep is cheaper than being woken for the linger of each.
+                    until = min(until, Micros(now + max(self._settings.linger_ms, 1) * _MS))
                 # Under the lock: a record that comes later sees it, and wakes us if it cannot wait that long.
                 self._waits_until = until
         return until
