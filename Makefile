@@ -41,7 +41,7 @@ $(KERNELS): $(INSTALLED) setup.py $(KERNEL_SOURCES)
 	 || echo 'make setup: no compiled kernels (build/kernels.log tells why); the reference kernels serve: same answers, slower' >&2
 	@touch $@
 
-# Fetched once for each version named in a pom; without Maven or a network the demo writes Parquet and the tests that need Java are skipped.
+# Fetched once for each version named in a pom, tried again until it succeeds; without Maven or a network the demo writes Parquet and the tests that need Java are skipped.
 jars: .jars/.kafka .jars/.delta
 
 .jars/.kafka: tests/compatibility/kafka-tools-pom.xml
@@ -54,7 +54,7 @@ define fetch
 @mkdir -p .jars
 @if ! command -v mvn >/dev/null; then echo 'make setup: no Maven, so no JARs in .jars/$(2): $(3)' >&2; \
  elif rm -rf .jars/$(2) && $(COPY_JARS) -f $(1) -DoutputDirectory=$(CURDIR)/.jars/$(2) >.jars/$(2).log 2>&1; then touch .jars/.$(2); \
- else echo 'make setup: could not fetch the JARs of $(1) (.jars/$(2).log tells why): $(3)' >&2; rm -rf .jars/$(2); touch .jars/.$(2); fi
+ else echo 'make setup: could not fetch the JARs of $(1) (.jars/$(2).log tells why): $(3)' >&2; rm -rf .jars/$(2); fi
 endef
 
 demo: setup
