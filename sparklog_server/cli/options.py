@@ -55,7 +55,8 @@ def client_settings(bootstrap_servers: str, assignments: Sequence[str] = ()) -> 
     """The settings of a client of the command line."""
     from sparklog.client.settings import ClientSettings
 
-    given = {"default.api.timeout.ms": str(API_TIMEOUT_MS), "client.id": "sparklog-cli"} | pairs(assignments, "--set")
+    patience = {"default.api.timeout.ms": str(API_TIMEOUT_MS), "max.block.ms": str(API_TIMEOUT_MS), "client.id": "sparklog-cli"}
+    given = patience | pairs(assignments, "--set")
     return ClientSettings.from_kafka(given | {"bootstrap.servers": bootstrap_servers})
 
 

@@ -17,18 +17,16 @@ def topics() -> None:
 
 @topics.command()
 @click.argument("names", nargs=-1, required=True, metavar="TOPIC...")
-@click.option(
-    "--partitions", type=click.IntRange(1), default=-1, show_default="the broker's num.partitions", help="The number of partitions."
-)
-@click.option("--replication-factor", type=click.IntRange(1), default=-1, show_default="the broker's", help="The number of replicas.")
+@click.option("--partitions", type=click.IntRange(1), show_default="the broker's num.partitions", help="The number of partitions.")
+@click.option("--replication-factor", type=click.IntRange(1), show_default="the broker's", help="The number of replicas.")
 @click.option("--config", "configs", metavar="KEY=VALUE", multiple=True, help="A setting of the topic. Repeatable.")
 @click.option("--if-not-exists", is_flag=True, help="Leave a topic that exists as it is.")
 @bootstrap_server
 @as_json
 def create(
     names: tuple[str, ...],
-    partitions: int,
-    replication_factor: int,
+    partitions: int | None,
+    replication_factor: int | None,
     configs: tuple[str, ...],
     if_not_exists: bool,
     bootstrap_server: str,
@@ -39,7 +37,8 @@ def create(
 
     with _admin(bootstrap_server) as admin:
         known = admin.list_topics(include_internal=True) if if_not_exists else {}
-        wanted = [NewTopic(name, partitions, replication_factor, pairs(configs, "--config")) for name in names if name not in known]
+        own = pairs(configs, "--config")
+        wanted = [NewTopic(name, partitions or -1, replication_factor or -1, own) for name in names if name not in known]
         created = admin.create_topics(wanted) if wanted else {}
     if is_json:
         print_json(
