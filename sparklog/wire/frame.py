@@ -2,7 +2,8 @@
 
 The bytes are received straight into one buffer that all framers of a process share; frames that arrive whole are views of it, no
 byte is copied. Only a frame that arrives in pieces moves into a buffer of its own, and the rest of it is received there directly.
-That buffer grows as bytes arrive, so a length announced costs nothing until its bytes are sent.
+That buffer is one of a few spare ones, already touched and used again and again, as long as there is one and the frame fits; else it
+grows as bytes arrive, so a length announced costs nothing until its bytes are sent.
 
     shared buffer: [ frame | frame | start of a frame ]   own buffer: [ start of a frame | free ... ]
                                      copied once  ------------------->  buffer() points here next
@@ -16,21 +17,32 @@ RECEIVE_BUFFER_BYTES = 256 << 10
 GROWTH_BYTES = 64 << 10
 """How much beyond twice the bytes arrived an own buffer may take."""
 
+SPARE_BYTES = 2 << 20
+SPARES_MAX = 4
+
 _LENGTH = struct.Struct(">i")
 _NOTHING = memoryview(b"")
+
+
+def spare_buffers() -> list[bytearray]:
+    """The buffers for frames in pieces that the framers of one process share; untouched pages cost nothing."""
+    return [bytearray(SPARE_BYTES) for _ in range(SPARES_MAX)]
 
 
 class Framer:
     """Cuts one stream into frames.
 
-    Calls alternate: `buffer()`, the outside writes there, `received(n)`. Frames are writable and valid until the next `buffer()`
-    of any framer with the same shared buffer; whoever keeps one longer copies it. After a DecodeError the stream is lost.
+    Calls alternate: `buffer()`, the outside writes there, `received(n)`. Frames are writable and valid until `recycle()`, or
+    the next `buffer()` of any framer with the same shared buffer; whoever keeps one longer copies it. After a DecodeError the stream is lost. Framers that
+    share `spares` give theirs back when the frame is done, or by `release` when the stream has ended before.
     """
 
-    __slots__ = ("_carry", "_own", "_own_size", "_shared", "_wanted", "frame_bytes_max")
+    __slots__ = ("_borrowed", "_carry", "_own", "_own_size", "_shared", "_spares", "_wanted", "frame_bytes_max")
 
-    def __init__(self, *, frame_bytes_max: int, shared: bytearray | None = None) -> None:
+    def __init__(self, *, frame_bytes_max: int, shared: bytearray | None = None, spares: list[bytearray] | None = None) -> None:
         self.frame_bytes_max = frame_bytes_max
+        self._spares = spares if spares is not None else []
+        self._borrowed: bytearray | None = None
         self._shared = memoryview(shared if shared is not None else bytearray(RECEIVE_BUFFER_BYTES))
         self._carry = b""  # one to three bytes of a length, put back in front of the next bytes received
         self._own = _NOTHING  # the frame under way, length included, of which the first `_own_size` bytes are here
@@ -39,8 +51,18 @@ class Framer:
 
     @property
     def held_bytes(self) -> int:
-        """The memory held for the frame under way."""
-        return len(self._own)
+        """The memory held for the frame under way, beyond a spare buffer."""
+        return 0 if self._borrowed is not None else len(self._own)
+
+    def recycle(self) -> None:
+        """The frames handed out are done with."""
+        if self._borrowed is not None and not self._wanted:
+            self._give_back()
+
+    def release(self) -> None:
+        """The stream has ended: hold nothing any more."""
+        self._own, self._own_size, self._wanted, self._carry = _NOTHING, 0, 0, b""
+        self._give_back()
 
     def buffer(self) -> memoryview:
         """Where the next bytes go; never empty."""
@@ -48,6 +70,7 @@ class Framer:
             if self._own_size == len(self._own):
                 self._grow()
             return self._own[self._own_size :]
+        self.recycle()
         if self._carry:
             self._shared[: len(self._carry)] = self._carry
             return self._shared[len(self._carry) :]
@@ -76,8 +99,17 @@ class Framer:
         self._carry = b""
         self._wanted = wanted
         self._own_size = len(start)
-        self._own = memoryview(bytearray(min(wanted, len(start) + GROWTH_BYTES)))
+        if wanted <= SPARE_BYTES and self._spares:
+            self._borrowed = self._spares.pop()
+            self._own = memoryview(self._borrowed)[:wanted]
+        else:
+            self._own = memoryview(bytearray(min(wanted, len(start) + GROWTH_BYTES)))
         self._own[: len(start)] = start
+
+    def _give_back(self) -> None:
+        if self._borrowed is not None:
+            self._spares.append(self._borrowed)
+            self._borrowed = None
 
     def _grow(self) -> None:
         """A new buffer rather than a resized one: views of the old one may still be about."""

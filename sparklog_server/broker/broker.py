@@ -18,7 +18,7 @@ from sparklog.errors import DecodeError, ErrorCode, code_of
 from sparklog.model import Instant, Micros, NodeId, SessionId, Ticket, Uuid
 from sparklog.wire.api_keys import API_VERSIONS
 from sparklog.wire.codec import decode
-from sparklog.wire.frame import RECEIVE_BUFFER_BYTES, Framer
+from sparklog.wire.frame import RECEIVE_BUFFER_BYTES, Framer, spare_buffers
 from sparklog.wire.header import UnsupportedVersion, decode_request_header, encode_reply
 from sparklog.wire.messages.allocate_producer_ids import AllocateProducerIdsResponse
 from sparklog.wire.messages.api_versions import ApiVersionsResponse
@@ -66,6 +66,7 @@ class Broker:
         self._entropy = entropy
         self._trace = trace
         self._receive_buffer = receive_buffer if receive_buffer is not None else bytearray(RECEIVE_BUFFER_BYTES)
+        self._spare_buffers = spare_buffers()
         self._sessions: dict[SessionId, Session] = {}
         self._resumable: list[Session] = []
         self._mute_changes: list[tuple[SessionId, bool]] = []
@@ -179,7 +180,7 @@ class Broker:
 
     def connected(self, session_id: SessionId, listener: str, local_address: str, peer_address: str, now: Instant) -> list[Effect]:
         """A connection was accepted on `listener`."""
-        framer = Framer(frame_bytes_max=self.settings.socket_request_max_bytes, shared=self._receive_buffer)
+        framer = Framer(frame_bytes_max=self.settings.socket_request_max_bytes, shared=self._receive_buffer, spares=self._spare_buffers)
         self._sessions[session_id] = Session(session_id, framer, listener=listener, local_address=local_address, peer_address=peer_address)
         return []
 
@@ -206,6 +207,7 @@ class Broker:
                 session.backlog.append(memoryview(bytearray(frame)))
             else:
                 self._serve(session, frame, now)
+        framer.recycle()
         return self._end_of_turn(now)
 
     def disconnected(self, session_id: SessionId, now: Instant) -> list[Effect]:
@@ -213,6 +215,7 @@ class Broker:
         session = self._sessions.pop(session_id, None)
         if session is not None:
             session.is_closing = True
+            session.framer.release()
             self._held_bytes -= session.held_bytes
             for call in session.owed:
                 if call.waiting is not None:

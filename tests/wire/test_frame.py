@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from sparklog.errors import DecodeError
-from sparklog.wire.frame import GROWTH_BYTES, Framer
+from sparklog.wire.frame import GROWTH_BYTES, SPARE_BYTES, Framer
 
 
 def framed(*bodies: bytes) -> bytes:
@@ -97,3 +97,33 @@ def test_nothing_received_is_nothing_framed() -> None:
     framer.buffer()
     assert framer.received(0) == []
     assert feed(framer, framed(b"abc")[3:], piece=9) == [b"abc"]
+
+
+def test_a_frame_in_pieces_borrows_a_spare_buffer_and_gives_it_back() -> None:
+    spares = [bytearray(SPARE_BYTES)]
+    framer, other = (Framer(frame_bytes_max=5 << 20, shared=bytearray(64), spares=spares) for _ in range(2))
+    for _ in range(3):
+        framer.buffer()[:64] = framed(b"x" * 1000)[:64]
+        assert framer.received(64) == []
+        assert spares == []
+        assert len(framer.buffer()) == 940
+        assert feed(other, framed(b"y" * 1000), piece=64) == [b"y" * 1000]
+        assert feed(framer, b"x" * 940, piece=300) == [b"x" * 1000]
+        framer.buffer()
+        assert len(spares) == 1
+
+
+def test_a_stream_that_ends_within_a_frame_gives_its_spare_buffer_back() -> None:
+    spares = [bytearray(SPARE_BYTES)]
+    framer = Framer(frame_bytes_max=5000, shared=bytearray(64), spares=spares)
+    feed(framer, framed(b"x" * 1000)[:500], piece=64)
+    assert spares == []
+    framer.release()
+    assert len(spares) == 1
+
+
+def test_a_frame_larger_than_a_spare_buffer_grows_its_own() -> None:
+    spares = [bytearray(SPARE_BYTES)]
+    framer = Framer(frame_bytes_max=SPARE_BYTES + 100, spares=spares)
+    assert feed(framer, framed(b"z" * (SPARE_BYTES + 1)), piece=1 << 20) == [b"z" * (SPARE_BYTES + 1)]
+    assert len(spares) == 1
