@@ -39,6 +39,16 @@ def _storage_error(path: str, call: str, error: OSError) -> StorageError:
     return StorageError(path, call, error.strerror or str(error), is_full=error.errno in (errno.ENOSPC, errno.EDQUOT))
 
 
+@contextlib.contextmanager
+def _unless_gone(path: str) -> Iterator[None]:
+    """Let a missing path pass: what was removed while its sync was under way (a deleted topic, a truncated segment) needs none."""
+    try:
+        yield
+    except StorageError as error:
+        if not isinstance(error.__cause__, FileNotFoundError) or Path(path).exists():
+            raise
+
+
 class OsFile:
     """A file of the operating system, its descriptor opened on need.
 
@@ -128,6 +138,7 @@ class OsDisk:
         self._guard = Lock()
         self._loop_thread = get_ident()
         self._locks: dict[str, int] = {}
+        self._replaced_count = 0
 
     def open(self, path: str, *, create: bool = False) -> OsFile:
         """Open for appending and reading; with `create`, a missing file is made empty."""
@@ -179,10 +190,17 @@ class OsDisk:
 
     def replace(self, path: str, content: bytes) -> OsFile:
         """Write a small file aside; the `sync` that gets the returned file makes it durable and puts it in place of `path`."""
-        aside = path + ASIDE_SUFFIX
+        # A name of its own: an earlier one for the same path may still be on its way into place.
+        self._replaced_count += 1
+        aside = f"{path}.{self._replaced_count}{ASIDE_SUFFIX}"
         file = OsFile(self, aside, 0, place=path)
         self.open_descriptor(file, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-        file.append(content)
+        try:
+            file.append(content)
+        except StorageError:
+            with contextlib.suppress(OSError):
+                Path(aside).unlink()
+            raise
         return file
 
     def write(self, path: str, content: bytes) -> None:
@@ -232,40 +250,45 @@ class OsDisk:
         """Return once what was appended to these files before the call survives a power cut. Blocks: call it beside the loop."""
         own = [file for file in files if isinstance(file, OsFile)]
         assert len(own) == len(files), "a file of another disk"
-        if len(own) > SYNC_ONE_BY_ONE_MAX and _syncfs is not None:
-            for directory in sorted({_parent(file.path) for file in own}):
-                self._sync_file_system(directory)
-                break  # the files of one call lie in one log directory, on one file system
-        else:
+        if len(own) <= SYNC_ONE_BY_ONE_MAX or not self._sync_file_system([_parent(file.path) for file in own]):
             for file in own:
                 self._sync_content(file)
         parents: dict[str, None] = {}
         for file in own:
             if file._place is not None:
-                with _storage(file.path, "rename"):
-                    os.rename(file.path, file._place)  # noqa: PTH104
-                file.path, file._place = file._place, None
+                self._put_in_place(file)
                 parents[_parent(file.path)] = None
             elif file._has_new_name:
                 parents[_parent(file.path)] = None
         for parent in parents:
-            self._sync_directory(parent)
+            with _unless_gone(parent):
+                self._sync_directory(parent)
         for file in own:
             file._has_new_name = False
 
     def _sync_content(self, file: OsFile) -> None:
-        with self._guard:
-            held = file._fd >= 0
-            with _storage(file.path, "sync"):
-                fd = os.dup(file._fd) if held else os.open(file.path, os.O_RDWR | os.O_CLOEXEC)
+        fd = _CLOSED
+        with self._guard, _unless_gone(file.path), _storage(file.path, "sync"):
+            fd = os.dup(file._fd) if file._fd >= 0 else os.open(file.path, os.O_RDWR | os.O_CLOEXEC)
+        if fd == _CLOSED:
+            return
         try:
             with _storage(file.path, "sync"):
                 _sync_descriptor(fd)
         finally:
             os.close(fd)
 
-    def _sync_file_system(self, directory: str) -> None:
-        assert _syncfs is not None
+    def _put_in_place(self, file: OsFile) -> None:
+        assert file._place is not None
+        with _unless_gone(file.path), _storage(file.path, "rename"):
+            os.rename(file.path, file._place)  # noqa: PTH104
+            file.path, file._place = file._place, None
+
+    def _sync_file_system(self, directories: Sequence[str]) -> bool:
+        """Sync the one file system that all of these lie on; False where that cannot be done."""
+        directory = next((directory for directory in directories if Path(directory).is_dir()), None)
+        if _syncfs is None or directory is None:
+            return False
         with _storage(directory, "sync"):
             fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
@@ -274,6 +297,7 @@ class OsDisk:
                     raise OSError(number, os.strerror(number))
             finally:
                 os.close(fd)
+        return True
 
     def _sync_directory(self, directory: str) -> None:
         with _storage(directory, "sync"):

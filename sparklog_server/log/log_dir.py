@@ -29,6 +29,7 @@ LOG_START_FILE = "log-start-offset-checkpoint"
 PARTITION_METADATA_FILE = "partition.metadata"
 METADATA_LOG = TopicPartition("__cluster_metadata", 0)
 DELETE_SUFFIX = "-delete"
+ASIDE_SUFFIX = ".tmp"
 _NAME_MAX = 255
 _NO_BROKER_EPOCH = -1
 
@@ -99,7 +100,7 @@ class LogDir:
         recovery_points = self._read_checkpoint(RECOVERY_POINT_FILE)
         log_starts = self._read_checkpoint(LOG_START_FILE)
         for name in disk.list(path):
-            if name.endswith(DELETE_SUFFIX):
+            if name.endswith((DELETE_SUFFIX, ASIDE_SUFFIX)):
                 disk.remove(f"{path}/{name}")
                 continue
             topic_partition = partition_of(name)

@@ -337,14 +337,13 @@ class PartitionLog:
         return found[0]
 
     def _whole_batches(self, segment: Segment, position: int, max_bytes: int, *, at_least_one: bool) -> int:
-        """How many bytes of whole batches from `position` on fit in `max_bytes`."""
-        cut = segment.boundary(position + max_bytes, at_least=position)
-        if cut == position and at_least_one:
+        """How many bytes of whole batches from `position` on to give of `max_bytes`, which end before the segment does."""
+        cut, next_offset = segment.boundary(position + max_bytes, at_least=position)
+        if cut > position:
+            self._remember(next_offset, segment, cut)
+        elif at_least_one:
             first = header_at(segment.file, position)
-            cut = position if first is None else position + first[1] + LENGTH_OVERHEAD
-        following = header_at(segment.file, cut)
-        if following is not None and cut > position:
-            self._remember(following[0], segment, cut)
+            return 0 if first is None else first[1] + LENGTH_OVERHEAD
         return cut - position
 
     # -- look up

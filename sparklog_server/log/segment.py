@@ -210,16 +210,22 @@ class Segment:
                 return position, header
         return None
 
-    def boundary(self, position: int, *, at_least: int) -> int:
-        """The greatest batch start in `[at_least, position]`; `at_least` must be one."""
-        begin = self._index().boundary(position)
-        if begin < at_least or begin > position or header_at(self.file, begin) is None:
-            begin = at_least
-        for at, header in self.walk_from(begin):
-            end = at + header[1] + LENGTH_OVERHEAD
-            if end > position:
-                return at
-        return begin
+    def boundary(self, position: int, *, at_least: int) -> tuple[int, int]:
+        """(batch start in `[at_least, position]`, its base offset): the greatest one that is indexed, or the greatest if none is.
+
+        `at_least` must be a batch start.
+        """
+        indexed = self._index().boundary(position)
+        if at_least < indexed <= position:
+            header = header_at(self.file, indexed)
+            if header is not None:
+                return indexed, header[0]
+        found: tuple[int, int] = (at_least, self.base_offset)
+        for at, header in self.walk_from(at_least):
+            if at > position:
+                break
+            found = at, header[0]
+        return found
 
     def walk_from(self, position: int) -> Iterator[tuple[int, HeaderFields]]:
         """(position, header) of the batches from `position` on, which must be a batch start; few bytes are read at once."""

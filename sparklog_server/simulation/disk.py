@@ -120,6 +120,7 @@ class SimulatedDisk:
         self._live: dict[str, _Content] = {}
         self._durable: dict[str, _Content] = {}
         self._locked: dict[str, None] = {}
+        self._replaced_count = 0
 
     # -- what happens to disks
 
@@ -180,9 +181,9 @@ class SimulatedDisk:
 
     def replace(self, path: str, content: bytes) -> SimulatedFile:
         """Write a small file aside; the `sync` that gets the returned file makes it durable and puts it in place of `path`."""
-        aside = path + ASIDE_SUFFIX
+        self._replaced_count += 1
+        aside = f"{path}.{self._replaced_count}{ASIDE_SUFFIX}"
         self.check("replace", aside)
-        self._drop(aside)
         file = SimulatedFile(self, aside, self._make(aside), place=path)
         file.append(content)
         return file

@@ -75,6 +75,28 @@ def test_a_replaced_file_changes_only_when_it_is_synced(tmp_path: Path) -> None:
     assert disk.list(str(tmp_path)) == ["small"]
 
 
+@pytest.mark.parametrize("count", [2, 50])
+def test_what_was_removed_while_it_was_to_be_synced_is_no_error(tmp_path: Path, count: int) -> None:
+    disk = OsDisk(open_files_max=1)
+    disk.make_directory(f"{tmp_path}/doomed")
+    disk.make_directory(f"{tmp_path}/kept")
+    files = [disk.open(f"{tmp_path}/{'doomed' if index % 2 else 'kept'}/{index}", create=True) for index in range(count)]
+    files += [disk.replace(f"{tmp_path}/doomed/small", b"x"), disk.replace(f"{tmp_path}/kept/small", b"x")]
+    disk.rename(f"{tmp_path}/doomed", f"{tmp_path}/gone")
+    disk.sync(files)
+    assert "small" in disk.list(f"{tmp_path}/kept")
+
+
+def test_two_replacements_under_way_at_once_each_take_their_place(tmp_path: Path) -> None:
+    disk = OsDisk()
+    first = disk.replace(f"{tmp_path}/small", b"first")
+    second = disk.replace(f"{tmp_path}/small", b"second")
+    disk.sync([first])
+    assert disk.read(f"{tmp_path}/small") == b"first"
+    disk.sync([second])
+    assert disk.read(f"{tmp_path}/small") == b"second"
+
+
 def test_many_files_are_synced_at_once(tmp_path: Path) -> None:
     disk = OsDisk()
     files = [disk.open(f"{tmp_path}/{index}", create=True) for index in range(40)]
