@@ -48,7 +48,7 @@ class Voter(Message):
 
 
 class LeaderChange(Message):
-    """The first record of each leader epoch of the metadata log."""
+    """The first record of each leader epoch of the metadata log. Kafka 4.3 writes version 0 and reads no other."""
 
     versions: ClassVar[Versions] = Versions(0, 1, flexible=0)
     version: Int16 = 0
