@@ -96,7 +96,7 @@ def read_package_flights() -> pd.DataFrame:
 
 def write_flights(spark: SparkSession, servers: str, flights: pd.DataFrame) -> None:
     """One record per flight: the key is its carrier, the value the flight as JSON; what is unknown is left out."""
-    # Arrow turns pandas' NaN into null, and to_json leaves nulls out: a cancelled flight has no "dep_delay" rather than one that is no number.
+    # Arrow turns pandas' NaN into null, and to_json leaves nulls out: a cancelled flight has no "dep_delay", not one that is no number.
     frame = spark.createDataFrame(pa.Table.from_pandas(flights, preserve_index=False))
     # In one task: the log then holds the year in order, and the watermark below drops nothing.
     ordered = frame.coalesce(1).sortWithinPartitions("id")
@@ -176,9 +176,7 @@ def count_back(spark: SparkSession, servers: str, flights: pd.DataFrame, delays:
     if (count, distinct) != (expected, expected) or set(counted.values()) != {expected}:
         told = ", ".join(f"{name} {total}" for name, total in counted.items())
         raise FlightsLost(f"of {expected} flights the topic holds {count} records of {distinct} flights; {told}")
-    say(
-        f"counted back: {count:,} flights in the topic, each once; {counted['delays table']:,} in the table: [green]none missing, none doubled"
-    )
+    say(f"counted back: {count:,} flights in the topic, {counted['delays table']:,} in the table: [green]none missing, none doubled")
 
 
 def show_delays(delays: DataFrame) -> None:

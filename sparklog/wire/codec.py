@@ -23,6 +23,15 @@ def decode(cls: type[M], version: int, buffer: bytes | bytearray | memoryview) -
     return message
 
 
+def decode_request(cls: type[M], version: int, body: bytes | bytearray | memoryview) -> M:
+    """As `decode`, but bytes after the message are passed over, as Kafka does: librdkafka sends three too many with Metadata v13."""
+    try:
+        message: M = codec.decode_prefix(program(cls, version), body)[0]
+    except ValueError as error:
+        raise undecodable(cls, version, error) from None
+    return message
+
+
 def encode(message: Message, version: int) -> list[Chunk]:
     """The message as chunks; `Records` are passed through as chunks of their own unless they are tiny."""
     chunks: list[Chunk] = codec.encode(program(type(message), version), message)

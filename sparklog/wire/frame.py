@@ -32,9 +32,9 @@ def spare_buffers() -> list[bytearray]:
 class Framer:
     """Cuts one stream into frames.
 
-    Calls alternate: `buffer()`, the outside writes there, `received(n)`. Frames are writable and valid until `recycle()`, or
-    the next `buffer()` of any framer with the same shared buffer; whoever keeps one longer copies it. After a DecodeError the stream is lost. Framers that
-    share `spares` give theirs back when the frame is done, or by `release` when the stream has ended before.
+    Calls alternate: `buffer()`, the outside writes there, `received(n)`. Frames are writable and valid until `recycle()`, or the next
+    `buffer()` of any framer with the same shared buffer; whoever keeps one longer copies it. After a DecodeError the stream is lost.
+    Framers that share `spares` give theirs back when the frame is done, or by `release` when the stream has ended before.
     """
 
     __slots__ = ("_borrowed", "_carry", "_own", "_own_size", "_shared", "_spares", "_wanted", "frame_bytes_max")

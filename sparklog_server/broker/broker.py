@@ -17,7 +17,7 @@ from sparklog.effects import Chunk, Disconnect, Effect, Halt, Reply
 from sparklog.errors import DecodeError, ErrorCode, code_of
 from sparklog.model import Instant, Micros, NodeId, SessionId, Ticket, Uuid
 from sparklog.wire.api_keys import API_VERSIONS
-from sparklog.wire.codec import decode
+from sparklog.wire.codec import decode_request
 from sparklog.wire.frame import RECEIVE_BUFFER_BYTES, Framer, spare_buffers
 from sparklog.wire.header import UnsupportedVersion, decode_request_header, encode_reply
 from sparklog.wire.messages.allocate_producer_ids import AllocateProducerIdsResponse
@@ -273,7 +273,7 @@ class Broker:
             if header.api_key != _PRODUCE and len(frame) > self.settings.sparklog_frame_other_max_bytes:
                 self._close(session, f"a request of API {header.api_key} with {len(frame)} bytes")
                 return
-            request = decode(request_class, header.api_version, body)
+            request = decode_request(request_class, header.api_version, body)
         except UnsupportedVersion as unsupported:
             self._refuse_version(session, unsupported)
             return

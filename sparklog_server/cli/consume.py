@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from sparklog.client.consumer import Consumer, ConsumerRecord
 
 POLL_MS = 500
+FIELDS = ("topic", "partition", "offset", "timestamp_ms", "key", "value", "headers")
 
 
 @click.command()
@@ -71,7 +72,7 @@ def _print(records: "list[ConsumerRecord]", separator: bytes | None, *, is_json:
     """Keys and values as the bytes they are; a missing one is empty, and null in JSON."""
     if is_json:
         for record in records:
-            print_json(record._asdict())
+            print_json({name: getattr(record, name) for name in FIELDS})
         sys.stdout.flush()
         return
     lines = bytearray()

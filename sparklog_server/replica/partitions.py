@@ -72,7 +72,7 @@ class Partitions:
     def _follow(self, topic_partition: TopicPartition, topic_id: Uuid, placement: PartitionImage, now: Instant) -> None:
         partition = self.find(topic_partition.topic, topic_partition.partition)
         if partition is None:
-            partition = self._open(topic_partition, topic_id, now)
+            partition = self._open(topic_partition, topic_id, placement, now)
         if partition is None:
             return
         leader = partition.leader
@@ -84,8 +84,8 @@ class Partitions:
             partition.log.settings = self._settings_for(topic)
             partition.in_sync_min = self._in_sync_min_for(topic)
 
-    def _open(self, topic_partition: TopicPartition, topic_id: Uuid, now: Instant) -> Partition | None:
-        directory = self._home_of(topic_partition)
+    def _open(self, topic_partition: TopicPartition, topic_id: Uuid, placement: PartitionImage, now: Instant) -> Partition | None:
+        directory = self._home_of(topic_partition, placement.directory_of(self._node_id))
         if directory is None:
             self._trace("partition-has-no-directory", partition=str(topic_partition))
             return None
@@ -112,10 +112,14 @@ class Partitions:
         self._by_topic.setdefault(topic_partition.topic, {})[topic_partition.partition] = partition
         return partition
 
-    def _home_of(self, topic_partition: TopicPartition) -> Directory | None:
+    def _home_of(self, topic_partition: TopicPartition, directory_id: Uuid | None) -> Directory | None:
+        """Where the log lies already; else the directory the controller chose; else the one with the fewest partitions."""
         online = [directory for directory in self._directories if directory.error is None]
         for directory in online:
             if topic_partition in directory.log_dir.logs:
+                return directory
+        for directory in online:
+            if directory.log_dir.directory_id == directory_id:
                 return directory
         return min(online, key=lambda directory: len(directory.partitions), default=None)
 

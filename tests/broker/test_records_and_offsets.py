@@ -97,7 +97,7 @@ def test_an_offset_is_found_by_timestamp_and_the_greatest_timestamp_by_minus_3(w
         (lambda world: produce("missing", world.batch(b"a")), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (lambda world: produce("t", world.batch(b"a"), partition=9), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (lambda world: produce("t", world.batch(b"a"), acks=2), ErrorCode.INVALID_REQUIRED_ACKS),
-        (lambda world: produce("t", b""), ErrorCode.INVALID_RECORD),
+        (lambda _: produce("t", b""), ErrorCode.INVALID_RECORD),
         (lambda world: produce("t", world.batch(b"a")[:-1] + b"!"), ErrorCode.CORRUPT_MESSAGE),
         (lambda world: produce("t", world.batch(b"a") * 2), ErrorCode.INVALID_RECORD),
         (lambda world: produce("t", world.batch(b"x" * 2_000_000)), ErrorCode.MESSAGE_TOO_LARGE),

@@ -153,3 +153,10 @@ def test_the_settings_that_bound_a_session_let_its_requests_run_in_the_end() -> 
         client.send(produce("t", world.batch(b"a"), acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse)
     world.settle()
     assert [produced(reply) for reply in client.replies] == [(0, offset) for offset in range(50)]
+
+
+def test_bytes_behind_a_request_are_passed_over_as_kafka_does(world: World) -> None:
+    client = world.node.connect()
+    client._expected.append((7, ApiVersionsResponse, 0))
+    client.send_bytes(b"\x00\x00\x00\x0d\x00\x12\x00\x00\x00\x00\x00\x07\xff\xff\x00\x01\x02")
+    assert [reply.error_code for reply in client.replies] == [0]
