@@ -1,0 +1,137 @@
+"""What a client knows of the cluster, and when it asks again."""
+
+import pytest
+
+from sparklog.client.cluster import NO_NODE, Cluster, backoff_us
+from sparklog.errors import ErrorCode
+from sparklog.model import LeaderEpoch, NodeId, TopicPartition
+from sparklog.wire.messages.metadata import MetadataResponse, MetadataResponseTopic
+from tests.client.wire import TOPIC_ID, metadata, ms, no_chance, settings
+
+T0 = TopicPartition("t", 0)
+
+
+def cluster(**given: object) -> Cluster:
+    return Cluster(settings(bootstrap_servers="a:1,b:2", **given), no_chance)
+
+
+def knowing(**given: object) -> Cluster:
+    known = cluster(**given)
+    known.want(["t"])
+    assert known.request(ms(0)) is not None
+    known.replied(metadata({"t": [1, 2]}, nodes=[(1, 9092), (2, 9093)], epoch=4), ms(0))
+    return known
+
+
+def test_bootstrap_addresses_are_brokers_until_the_cluster_names_its_own() -> None:
+    known = cluster()
+    assert [(broker.host, broker.port) for broker in known.brokers.values()] == [("a", 1), ("b", 2)]
+    assert all(node < NO_NODE for node in known.brokers)
+    known.request(ms(0))
+    known.replied(metadata(nodes=[(7, 9092)]), ms(0))
+    assert list(known.brokers) == [7]
+
+
+def test_leaders_are_found_by_name_and_topics_by_id() -> None:
+    known = knowing()
+    assert (known.leader(T0), known.leader(TopicPartition("t", 1)), known.leader(TopicPartition("t", 2))) == (1, 2, NO_NODE)
+    assert known.name_of(TOPIC_ID) == "t"
+    assert known.id_of("t") == TOPIC_ID
+
+
+def test_only_one_request_is_under_way() -> None:
+    known = cluster()
+    assert known.request(ms(0)) is not None
+    assert known.request(ms(0)) is None
+    assert known.deadline() is None
+
+
+def test_knowledge_is_refreshed_when_it_is_old() -> None:
+    known = knowing(metadata_max_age_ms=1000)
+    assert known.request(ms(999)) is None
+    assert known.request(ms(1000)) is not None
+
+
+def test_a_refresh_asked_for_waits_for_the_back_off() -> None:
+    known = knowing(retry_backoff_ms=100)
+    known.refresh_soon()
+    assert known.deadline() == pytest.approx(ms(100), abs=10)
+    assert known.request(ms(101)) is not None
+
+
+def test_a_topic_never_asked_for_does_not_wait_for_the_back_off() -> None:
+    known = knowing()
+    known.want(["new"])
+    request = known.request(ms(1))
+    assert request is not None
+    assert [topic.name for topic in request.topics or []] == ["t", "new"]
+
+
+def test_an_older_leader_epoch_is_not_believed() -> None:
+    known = knowing()
+    known.refresh_soon()
+    known.request(ms(1000))
+    known.replied(metadata({"t": [2, 1]}, nodes=[(1, 9092), (2, 9093)], epoch=3), ms(1000))
+    assert known.leader(T0) == 1
+
+
+def test_a_newer_leader_named_in_a_reply_counts_at_once() -> None:
+    known = knowing()
+    assert known.leader_changed(T0, NodeId(2), LeaderEpoch(5))
+    assert known.leader(T0) == 2
+    assert not known.leader_changed(T0, NodeId(1), LeaderEpoch(4))
+    assert not known.leader_changed(T0, NodeId(9), LeaderEpoch(6)), "nobody knows where broker 9 is"
+
+
+def test_a_topic_that_is_gone_is_forgotten_and_asked_for_again() -> None:
+    known = knowing()
+    known.refresh_soon()
+    known.request(ms(1000))
+    known.replied(MetadataResponse(topics=[MetadataResponseTopic(error_code=3, name="t")]), ms(1000))
+    assert known.errors == {"t": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert "t" not in known.topics
+    assert known.request(ms(3000)) is not None
+
+
+def test_failures_back_off_longer_and_longer_up_to_the_limit() -> None:
+    waits = [backoff_us(100, 1000, attempt, no_chance) // 1000 for attempt in range(6)]
+    assert waits == pytest.approx([100, 200, 400, 800, 1000, 1000], abs=1)
+
+
+def test_jitter_moves_a_back_off_by_a_fifth_at_most() -> None:
+    assert backoff_us(100, 1000, 0, bytes) == 80_000
+    assert backoff_us(100, 1000, 0, lambda size: b"\xff" * size) == 120_000
+
+
+def test_a_broker_that_cannot_be_reached_is_left_alone_for_a_while() -> None:
+    known = knowing(reconnect_backoff_ms=50)
+    known.connect_failed(NodeId(1), ms(0))
+    assert not known.may_connect(NodeId(1), ms(49))
+    assert known.may_connect(NodeId(1), ms(51))
+    assert known.candidates()[0] == 2
+    known.connected(NodeId(1))
+    assert known.may_connect(NodeId(1), ms(0))
+
+
+def test_when_no_broker_can_be_reached_the_client_begins_anew() -> None:
+    known = knowing()
+    known.connect_failed(NodeId(1), ms(0))
+    assert list(known.brokers) == [1, 2]
+    known.connect_failed(NodeId(2), ms(0))
+    assert [broker.host for broker in known.brokers.values()] == ["a", "b"]
+    assert known.leader(T0) == NO_NODE
+
+
+def test_beginning_anew_can_be_switched_off() -> None:
+    known = knowing(metadata_recovery_strategy="none")
+    known.connect_failed(NodeId(1), ms(0))
+    known.connect_failed(NodeId(2), ms(0))
+    assert list(known.brokers) == [1, 2]
+
+
+def test_the_cluster_can_tell_the_client_to_begin_anew() -> None:
+    known = knowing()
+    known.refresh_soon()
+    known.request(ms(1000))
+    known.replied(MetadataResponse(error_code=129), ms(1000))
+    assert [broker.host for broker in known.brokers.values()] == ["a", "b"]

@@ -1,0 +1,63 @@
+"""Settings under Kafka's names: text in, types out, and errors that say what to do."""
+
+import warnings
+
+import pytest
+
+from sparklog.client import settings as module
+from sparklog.client.settings import WITHOUT_EFFECT, AdminOptions, ClientSettings, ConsumerOptions, ProducerOptions
+from sparklog.errors import SettingsError
+
+
+def test_dotted_keys_with_text_become_typed_fields() -> None:
+    parsed = ClientSettings.from_kafka({"bootstrap.servers": "a:1, b:2", "linger.ms": "7", "check.crcs": "false", "acks": "-1"})
+    assert parsed.bootstrap_servers == ("a:1", "b:2")
+    assert (parsed.linger_ms, parsed.check_crcs, parsed.required_acks) == (7, False, -1)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("linger.mss", "1", "did you mean linger.ms"),
+        ("linger.ms", "soon", "linger.ms=soon"),
+        ("linger.ms", "-1", "linger.ms=-1"),
+        ("fetch.min.bytes", "99999999999", "fetch.min.bytes"),
+        ("acks", "3", "acks=3"),
+        ("bootstrap.servers", "nowhere", "host:port"),
+        ("bootstrap.servers", " , ", "empty"),
+        ("security.protocol", "SSL", "security.protocol=SSL"),
+        ("compression.type", "brotli", "compression.type=brotli"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_key_and_reason(key: str, value: str, said: str) -> None:
+    with pytest.raises(SettingsError, match=said):
+        ClientSettings.from_kafka({key: value})
+
+
+def test_keys_known_without_effect_warn_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_warned", set())
+    with pytest.warns(UserWarning, match="metric.reporters is known"):
+        ClientSettings.from_kafka({"metric.reporters": "x"})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ClientSettings.from_kafka({"metric.reporters": "x"})
+
+
+def test_every_field_belongs_to_a_role_and_every_option_is_a_field() -> None:
+    options = {*ProducerOptions.__annotations__, *ConsumerOptions.__annotations__, *AdminOptions.__annotations__}
+    assert options == set(ClientSettings.__struct_fields__)
+
+
+def test_no_key_has_an_effect_and_none() -> None:
+    assert {name.replace("_", ".") for name in ClientSettings.__struct_fields__} & WITHOUT_EFFECT == set()
+
+
+def test_a_setting_of_another_role_is_refused() -> None:
+    with pytest.raises(SettingsError, match="linger_ms is not a setting of a consumer"):
+        ClientSettings.for_role("consumer", {"linger_ms": 5})
+
+
+def test_idempotence_asked_for_needs_acks_of_all() -> None:
+    with pytest.raises(SettingsError, match="needs acks=all"):
+        ClientSettings.from_kafka({"enable.idempotence": "true", "acks": "1"})
+    assert ClientSettings.from_kafka({"acks": "1"}).required_acks == 1
