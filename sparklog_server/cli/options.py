@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 # A person waits for the answer: a broker that is not there should be said so soon.
 API_TIMEOUT_MS = 10_000
+CONNECT_S_MAX = 3.0
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -57,7 +58,24 @@ def client_settings(bootstrap_servers: str, assignments: Sequence[str] = ()) -> 
 
     patience = {"default.api.timeout.ms": str(API_TIMEOUT_MS), "max.block.ms": str(API_TIMEOUT_MS), "client.id": "sparklog-cli"}
     given = patience | pairs(assignments, "--set")
-    return ClientSettings.from_kafka(given | {"bootstrap.servers": bootstrap_servers})
+    settings = ClientSettings.from_kafka(given | {"bootstrap.servers": bootstrap_servers})
+    _check_reachable(settings.bootstrap_servers)
+    return settings
+
+
+def _check_reachable(servers: Sequence[str]) -> None:
+    """Say at once that nobody is there: a client would go on trying, since for a program a broker may come back."""
+    import socket
+
+    failures = []
+    for server in servers:
+        host, _, port = server.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S_MAX).close()
+            return
+        except OSError as error:
+            failures.append(f"{server} ({(error.strerror or str(error)).lower()})")
+    raise click.ClickException(f"no broker at {', '.join(failures)}; start one with `sparklog start`, or name one with --bootstrap-server")
 
 
 def print_json(value: object) -> None:
