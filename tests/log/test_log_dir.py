@@ -209,3 +209,27 @@ def test_uuids_are_written_as_kafka_writes_them_and_never_begin_with_a_dash() ->
 def test_directory_names_tell_partitions_from_everything_else() -> None:
     assert partition_of("a-b-3") == TopicPartition("a-b", 3)
     assert [partition_of(name) for name in ("a", "-1", "a-", "a-01", "a-1.x-delete", "a-٣")] == [None] * 6
+
+
+def test_a_killed_process_finds_its_unsynced_partitions_whole() -> None:
+    disk = SimulatedDisk()
+    log_dir = open_dir(disk)
+    log = log_dir.create(T0, TOPIC_ID, SMALL, NOW)
+    for _ in range(100):
+        log.append(batch(), EPOCH, NOW)
+    places = read_all(log)
+    disk.restart()
+    again = open_dir(disk).logs[T0]
+    assert (again.topic_id, read_all(again)) == (TOPIC_ID, places)
+
+
+def test_a_sealed_segment_asks_for_a_sync_until_it_has_one() -> None:
+    disk = SimulatedDisk()
+    log = open_dir(disk).create(T0, TOPIC_ID, SMALL, NOW)
+    log.append(batch(), EPOCH, NOW)
+    assert not log.has_sealed_unsynced
+    for _ in range(60):
+        log.append(batch(), EPOCH, NOW)
+    assert log.has_sealed_unsynced
+    sync(disk, log)
+    assert not log.has_sealed_unsynced
