@@ -1,0 +1,310 @@
+"""Batches on their way: order, idempotence and time limits, against a leader that checks sequences as Kafka's does."""
+
+import random
+from dataclasses import dataclass, field
+
+import pytest
+
+from sparklog.client.cluster import Cluster
+from sparklog.client.failures import DeliveryFailed
+from sparklog.client.outbound import Done, Outbound, OutboundBatch, Shipment
+from sparklog.errors import BrokerError, ConnectionFailed, ErrorCode
+from sparklog.model import Micros, NodeId, TopicPartition
+from sparklog.record.batch import build_batch, read_header
+from sparklog.wire.messages.init_producer_id import InitProducerIdResponse
+from sparklog.wire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from tests.client.wire import TOPIC_ID, metadata, ms, no_chance, settings
+
+T0 = TopicPartition("t", 0)
+
+
+def everyone(_: NodeId) -> bool:
+    return True
+
+
+def outbound(leaders: tuple[int, ...] = (1,), **given: object) -> tuple[Outbound, Cluster]:
+    chosen = settings(**given)
+    cluster = Cluster(chosen, no_chance)
+    cluster.want(["t"])
+    cluster.request(ms(0))
+    cluster.replied(metadata({"t": leaders}, nodes=[(1, 9092), (2, 9093)]), ms(0))
+    machine = Outbound(chosen, cluster, no_chance)
+    return machine, cluster
+
+
+def with_id(machine: Outbound, now: Micros = ms(0)) -> Outbound:
+    assert machine.wants_producer_id(now)
+    machine.producer_id_request()
+    assert machine.producer_id_replied(InitProducerIdResponse(producer_id=7, producer_epoch=0), now) == []
+    return machine
+
+
+def batch(name: int = 0, partition: int = 0, deadline: Micros = ms(120_000), count: int = 2) -> OutboundBatch:
+    records = build_batch([(None, b"%d" % name, (), 0)] * count)
+    return OutboundBatch(TopicPartition("t", partition), records, count, deadline, name)
+
+
+def reply(shipment: Shipment, code: int = 0, base_offset: int = 0) -> ProduceResponse:
+    return ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                topic_id=TOPIC_ID,
+                partition_responses=[
+                    PartitionProduceResponse(index=b.topic_partition.partition, error_code=code, base_offset=base_offset)
+                    for b in shipment.batches
+                ],
+            )
+        ]
+    )
+
+
+def sequences(shipments: list[Shipment]) -> list[int]:
+    return [read_header(b.records).base_sequence for shipment in shipments for b in shipment.batches]
+
+
+def drain(machine: Outbound, now: Micros = ms(0)) -> list[Shipment]:
+    shipments: list[Shipment] = []
+    while more := machine.requests(now, everyone):
+        shipments += more
+    return shipments
+
+
+def test_nothing_leaves_before_there_is_a_producer_id() -> None:
+    machine, _ = outbound()
+    machine.add(batch())
+    assert drain(machine) == []
+    assert len(drain(with_id(machine))) == 1
+
+
+def test_at_most_five_batches_of_a_partition_are_in_flight_and_their_sequences_follow() -> None:
+    machine, _ = outbound()
+    for name in range(7):
+        machine.add(batch(name))
+    shipments = drain(with_id(machine))
+    assert sequences(shipments) == [0, 2, 4, 6, 8]
+    machine.replied(shipments[0], reply(shipments[0]), ms(1))
+    assert sequences(drain(machine, ms(1))) == [10]
+
+
+def test_a_request_carries_one_batch_of_each_partition_of_a_leader() -> None:
+    machine, _ = outbound(leaders=(1, 2, 1))
+    for partition in (0, 1, 2, 0):
+        machine.add(batch(partition=partition))
+    with_id(machine)
+    first = machine.requests(ms(0), everyone)
+    assert {s.node: [b.topic_partition.partition for b in s.batches] for s in first} == {1: [0, 2], 2: [1]}
+
+
+def test_a_request_stays_within_its_size_unless_one_batch_is_larger() -> None:
+    machine, _ = outbound(leaders=(1, 1, 1), max_request_size=250)
+    for partition, count in enumerate((5, 5, 100)):
+        machine.add(batch(partition=partition, count=count))
+    with_id(machine)
+    assert [len(shipment.batches) for shipment in drain(machine)] == [2, 1]
+
+
+def test_the_answer_tells_offset_and_time() -> None:
+    machine, _ = outbound()
+    machine.add(batch(3))
+    (shipment,) = drain(with_id(machine))
+    (done,) = machine.replied(shipment, reply(shipment, base_offset=42), ms(1))
+    assert (done.batch.context, done.base_offset, done.error) == (3, 42, None)
+    assert machine.unfinished == 0
+
+
+def test_after_not_leader_everything_goes_again_in_order_with_the_same_sequences() -> None:
+    machine, cluster = outbound()
+    for name in range(3):
+        machine.add(batch(name))
+    shipments = drain(with_id(machine))
+    machine.replied(shipments[0], reply(shipments[0], ErrorCode.NOT_LEADER_OR_FOLLOWER), ms(1))
+    assert cluster.deadline() is not None
+    assert drain(machine, ms(500)) == [], "while later batches are in flight, nothing goes"
+    for shipment in shipments[1:]:
+        machine.replied(shipment, reply(shipment, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER), ms(2))
+    cluster.request(ms(600))
+    cluster.replied(metadata({"t": [2]}, nodes=[(1, 9092), (2, 9093)], epoch=1), ms(600))
+    again: list[Shipment] = []
+    for step in range(3):
+        (shipment,) = drain(machine, ms(600 + step))
+        again.append(shipment)
+        machine.replied(shipment, reply(shipment), ms(600 + step))
+    assert [shipment.node for shipment in again] == [2, 2, 2]
+    assert sequences(again) == [0, 2, 4]
+    assert [read_header(s.batches[0].records).producer_epoch for s in again] == [0, 0, 0]
+
+
+def test_a_lost_connection_is_retried_after_the_back_off() -> None:
+    machine, _ = outbound(retry_backoff_ms=100)
+    machine.add(batch())
+    (shipment,) = drain(with_id(machine))
+    assert machine.failed(shipment, ConnectionFailed("gone"), ms(10)) == []
+    assert drain(machine, ms(100)) == []
+    assert machine.deadline(ms(10)) == pytest.approx(ms(110), abs=10)
+    assert sequences(drain(machine, ms(111))) == [0]
+
+
+def test_a_duplicate_counts_as_delivered() -> None:
+    machine, _ = outbound()
+    machine.add(batch())
+    (shipment,) = drain(with_id(machine))
+    (done,) = machine.replied(shipment, reply(shipment, ErrorCode.DUPLICATE_SEQUENCE_NUMBER), ms(1))
+    assert (done.error, done.base_offset) == (None, -1)
+
+
+def test_when_the_broker_lost_our_state_the_line_begins_with_the_next_epoch() -> None:
+    machine, _ = outbound()
+    machine.add(batch(0))
+    (first,) = drain(with_id(machine))
+    machine.replied(first, reply(first), ms(1))
+    machine.add(batch(1))
+    (second,) = drain(machine, ms(1))
+    assert machine.replied(second, reply(second, ErrorCode.UNKNOWN_PRODUCER_ID), ms(2)) == []
+    (again,) = drain(machine, ms(500))
+    header = read_header(again.batches[0].records)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 1, 0)
+
+
+def test_other_partitions_keep_their_epoch() -> None:
+    machine, _ = outbound(leaders=(1, 1))
+    for partition in (0, 1):
+        machine.add(batch(partition=partition))
+    (both,) = drain(with_id(machine))
+    answer = reply(both)
+    answer.responses[0].partition_responses[0].error_code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    machine.replied(both, answer, ms(1))
+    for partition in (0, 1):
+        machine.add(batch(partition=partition))
+    headers = [read_header(b.records) for s in drain(machine, ms(500)) for b in s.batches]
+    assert {(header.producer_epoch, header.base_sequence) for header in headers} == {(1, 0), (1, 2), (0, 2)}
+
+
+def test_a_batch_refused_for_good_fails_alone() -> None:
+    machine, _ = outbound()
+    for name in range(2):
+        machine.add(batch(name))
+    first, second = drain(with_id(machine))
+    (done,) = machine.replied(first, reply(first, ErrorCode.MESSAGE_TOO_LARGE), ms(1))
+    assert isinstance(done.error, BrokerError)
+    assert machine.replied(second, reply(second, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER), ms(1)) == []
+    (again,) = drain(machine, ms(500))
+    assert read_header(again.batches[0].records).base_sequence == 0
+    assert read_header(again.batches[0].records).producer_epoch == 1
+    (done,) = machine.replied(again, reply(again), ms(500))
+    assert done.error is None
+
+
+def test_a_batch_is_given_up_at_its_deadline_and_the_next_begins_an_epoch() -> None:
+    machine, _ = outbound()
+    machine.add(batch(0, deadline=ms(1000)))
+    (shipment,) = drain(with_id(machine))
+    assert shipment.deadline == ms(1000), "the request waits no longer than its batch may"
+    (done,) = machine.failed(shipment, ConnectionFailed("gone"), ms(1000))
+    assert isinstance(done.error, DeliveryFailed)
+    assert "gone" in str(done.error)
+    machine.add(batch(1))
+    (shipment,) = drain(machine, ms(1001))
+    assert read_header(shipment.batches[0].records).producer_epoch == 1
+
+
+def test_a_batch_without_a_leader_expires() -> None:
+    machine, _ = outbound(leaders=(-1,))
+    machine.add(batch(deadline=ms(1000)))
+    with_id(machine)
+    assert drain(machine) == []
+    assert machine.expire(ms(999)) == []
+    (done,) = machine.expire(ms(1000))
+    assert isinstance(done.error, DeliveryFailed)
+    assert machine.unfinished == 0
+
+
+def test_a_reply_that_leaves_a_batch_out_is_no_acknowledgement() -> None:
+    machine, _ = outbound()
+    machine.add(batch())
+    (shipment,) = drain(with_id(machine))
+    (done,) = machine.replied(shipment, ProduceResponse(), ms(1))
+    assert done.error is not None
+
+
+def test_without_idempotence_no_id_is_asked_for_and_batches_carry_none() -> None:
+    machine, _ = outbound(acks=1)
+    machine.add(batch())
+    assert not machine.wants_producer_id(ms(0))
+    (shipment,) = drain(machine)
+    assert shipment.request.acks == 1
+    assert read_header(shipment.batches[0].records).producer_id == -1
+
+
+def test_a_fatal_answer_to_the_question_for_an_id_fails_everything() -> None:
+    machine, _ = outbound()
+    machine.add(batch())
+    machine.producer_id_request()
+    (done,) = machine.producer_id_replied(InitProducerIdResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED), ms(0))
+    assert isinstance(done.error, BrokerError)
+
+
+@dataclass
+class Leader:
+    """A partition that keeps sequences as Kafka does: five remembered, gaps refused, new epochs begin at 0."""
+
+    written: list[int] = field(default_factory=list)
+    epoch: int = -1
+    expected: int = 0
+    remembered: list[int] = field(default_factory=list)
+
+    def append(self, sent: OutboundBatch) -> ErrorCode:
+        header = read_header(sent.records)
+        assert isinstance(sent.context, int)
+        if header.producer_epoch < self.epoch:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        if header.producer_epoch > self.epoch:
+            if header.base_sequence != 0:
+                return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            self.epoch, self.remembered = header.producer_epoch, []
+        elif header.base_sequence in self.remembered:
+            return ErrorCode.NONE
+        elif header.base_sequence != self.expected:
+            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        self.expected = header.base_sequence + header.record_count
+        self.remembered = [*self.remembered[-4:], header.base_sequence]
+        self.written.append(sent.context)
+        return ErrorCode.NONE
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_whatever_breaks_every_batch_is_written_once_and_in_order(seed: int) -> None:
+    chance = random.Random(seed)
+    machine, cluster = outbound()
+    leader, now, finished = Leader(), ms(0), list[Done]()
+    wire: list[tuple[Shipment, ErrorCode | None]] = []  # what was sent, and what the leader made of it
+    total, added = 40, 0
+    while machine.unfinished or added < total:
+        now = Micros(now + chance.randrange(1, 40_000))
+        cluster.request(now)
+        cluster.replied(metadata({"t": [1]}, nodes=[(1, 9092), (2, 9093)]), now)
+        if added < total and chance.random() < 0.5:
+            machine.add(batch(added))
+            added += 1
+        if machine.wants_producer_id(now):
+            with_id(machine, now)
+        for shipment in machine.requests(now, everyone):
+            fate = chance.random()
+            refused = ErrorCode.NOT_LEADER_OR_FOLLOWER if fate < 0.15 else None
+            # The request may be lost before the leader sees it.
+            code = refused or (leader.append(shipment.batches[0]) if fate < 0.9 else None)
+            wire.append((shipment, code))
+        if wire and chance.random() < 0.1:
+            # The connection breaks: what the leader wrote stays written, nobody hears of it.
+            for shipment, _ in wire:
+                finished += machine.failed(shipment, ConnectionFailed("gone"), now)
+            wire.clear()
+        elif wire and chance.random() < 0.6:
+            shipment, code = wire.pop(0)
+            if code is None:
+                for lost, _ in [(shipment, code), *wire]:
+                    finished += machine.failed(lost, ConnectionFailed("gone"), now)
+                wire.clear()
+            else:
+                finished += machine.replied(shipment, reply(shipment, code), now)
+    assert [done.error for done in finished] == [None] * total
+    assert leader.written == list(range(total))
