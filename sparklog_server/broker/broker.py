@@ -26,7 +26,7 @@ from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, Brok
 from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse, Feature, Listener
 from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import allow_all
-from sparklog_server.broker.context import AutoCreation, Context, ProducerIdBlock, Proposed, Registration, Unfencing
+from sparklog_server.broker.context import BROKER_PRINCIPAL, AutoCreation, Context, ProducerIdBlock, Proposed, Registration, Unfencing
 from sparklog_server.broker.dispatch import HANDLERS, SERVED
 from sparklog_server.broker.handlers.api_versions import served_versions
 from sparklog_server.broker.log_settings import log_settings
@@ -119,7 +119,7 @@ class Broker:
         )
         self._effects.extend(effects)
         self._context = Context(settings, cluster_id, self._quorum, self._partitions, allow_all, served=SERVED)
-        self._context.propose(self._registration(log_dirs, cluster_id), Registration(), now)
+        self._context.propose(self._registration(log_dirs, cluster_id), Registration(), BROKER_PRINCIPAL, now)
         return self._end_of_turn(now)
 
     def stop(self, now: Instant) -> list[Effect]:
@@ -409,7 +409,7 @@ class Broker:
                     current_metadata_offset=context.image.offset,
                     want_fence=False,
                 )
-                context.propose(heartbeat, Unfencing(), now)
+                context.propose(heartbeat, Unfencing(), BROKER_PRINCIPAL, now)
             case Unfencing(), BrokerHeartbeatResponse():
                 self.is_ready = not reply.is_fenced
                 self._trace("broker-ready" if self.is_ready else "broker-still-fenced", node=self.settings.node_id)

@@ -31,6 +31,10 @@ class AutoCreation(NamedTuple):
     names: tuple[str, ...]
 
 
+BROKER_PRINCIPAL = "User:BROKER"
+"""In whose name this broker asks the controller for what it needs itself."""
+
+
 class ProducerIdBlock:
     """The token of an asked-for block of producer ids."""
 
@@ -97,9 +101,9 @@ class Context:
         heapify(self.timers)
         self._timers_swept_at = max(_TIMERS_SWEPT_FROM, 2 * len(self.timers))
 
-    def propose(self, command: Message, token: object, now: Instant) -> None:
-        """Have the controller decide `command`; `token` comes back with its reply once that is committed."""
-        self.effects.extend(self.quorum.propose(command, token, now))
+    def propose(self, command: Message, token: object, principal: str, now: Instant) -> None:
+        """Have the controller decide `command` of `principal`; `token` comes back with its reply once that is committed."""
+        self.effects.extend(self.quorum.propose(command, token, principal, now))
 
     def pause(self, session: Session) -> None:
         """Run no more requests of the session until the disk has caught up."""

@@ -49,12 +49,13 @@ class Quorum:
     nothing more becomes public.
     """
 
-    def __init__(self, raft: RaftNode, controller: Controller) -> None:
+    def __init__(self, raft: RaftNode, controller: Controller, trace: Callable[..., None]) -> None:
         self.image = MetadataImage()
         self._raft = raft
         self._controller = controller
+        self._trace = trace
         self._parked: deque[_Parked] = deque()
-        self._waiting: deque[tuple[Message, object]] = deque()
+        self._waiting: deque[tuple[Message, object, str]] = deque()
         self._committed: list[tuple[object, Message]] = []
         self._deltas: list[MetadataDelta] = []
 
@@ -87,7 +88,7 @@ class Quorum:
             trace=trace,
             now=now,
         )
-        quorum = cls(raft, Controller(settings, cluster_id, entropy))
+        quorum = cls(raft, Controller(settings, cluster_id, entropy), trace)
         quorum._replay_log()
         return quorum, raft.campaign()
 
@@ -121,12 +122,12 @@ class Quorum:
         """The end of the metadata log."""
         return self._raft.log_end_offset
 
-    def propose(self, command: Message, token: object, now: Instant) -> list[Effect]:
-        """Decide on a wire request; its reply comes with `token` out of `take_committed`. Commands share syncs."""
+    def propose(self, command: Message, token: object, principal: str, now: Instant) -> list[Effect]:
+        """Decide on a wire request of `principal`; its reply comes with `token` out of `take_committed`. Commands share syncs."""
         if self._raft.is_leader:
-            return [*self._decide(command, token, now), *self._raft.flush()]
+            return [*self._decide(command, token, principal, now), *self._raft.flush()]
         if self._raft.role is Role.CANDIDATE:
-            self._waiting.append((command, token))
+            self._waiting.append((command, token, principal))
         else:
             self._committed.append((token, refusal_of(command, ErrorCode.NOT_CONTROLLER, "This node does not lead the metadata quorum.")))
         return []
@@ -184,16 +185,16 @@ class Quorum:
         records = self._controller.bootstrap()
         effects = self._append_unasked(Outcome(records, None), now) if records else []
         while self._waiting and self._raft.is_leader:
-            command, token = self._waiting.popleft()
-            effects += self._decide(command, token, now)
+            effects += self._decide(*self._waiting.popleft(), now)
         return effects + self._raft.flush()
 
-    def _decide(self, command: Message, token: object, now: Instant) -> list[Effect]:
+    def _decide(self, command: Message, token: object, principal: str, now: Instant) -> list[Effect]:
         """Decide, append, and park the reply behind what it rests on."""
         outcome = self._controller.decide(command, self._raft.log_end_offset, now)
         reply = outcome.reply
         effects: list[Effect] = []
         if outcome.records:
+            self._trace("metadata-change", command=type(command).__name__, principal=principal, records=len(outcome.records))
             try:
                 effects = self._append(outcome, now)
             except _Full as full:

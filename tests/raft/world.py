@@ -55,7 +55,7 @@ class World:
         self.effects += effects
 
     def propose(self, command: Message, token: object) -> None:
-        self.effects += self.quorum.propose(command, token, NOW)
+        self.effects += self.quorum.propose(command, token, "User:test", NOW)
         self._collect()
 
     def sync(self) -> int:

@@ -101,7 +101,7 @@ def _create(context: Context, call: Call, names: list[str], now: Instant) -> Non
         return
     context.auto_creations.update(wanted)
     topics = [CreatableTopic(name=name, num_partitions=-1, replication_factor=-1) for name in wanted]
-    context.propose(CreateTopicsRequest(topics=topics, timeout_ms=30_000), AutoCreation(tuple(wanted)), now)
+    context.propose(CreateTopicsRequest(topics=topics, timeout_ms=30_000), AutoCreation(tuple(wanted)), call.session.principal, now)
 
 
 def describe_cluster(context: Context, call: Call, request: DescribeClusterRequest, now: Instant) -> DescribeClusterResponse:

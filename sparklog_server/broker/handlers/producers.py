@@ -4,7 +4,7 @@ from sparklog.errors import ErrorCode
 from sparklog.model import Instant
 from sparklog.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from sparklog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from sparklog_server.broker.context import Context, ProducerIdBlock
+from sparklog_server.broker.context import BROKER_PRINCIPAL, Context, ProducerIdBlock
 from sparklog_server.broker.session import Call, Parked
 
 _WAIT_MS = 30_000
@@ -25,8 +25,8 @@ def init_producer_id(context: Context, call: Call, request: InitProducerIdReques
     context.park(waiting, _WAIT_MS, now)
     if not ids.is_asked:
         ids.is_asked = True
-        node_id = context.settings.node_id
-        context.propose(AllocateProducerIdsRequest(broker_id=node_id, broker_epoch=context.broker_epoch), ProducerIdBlock(), now)
+        block = AllocateProducerIdsRequest(broker_id=context.settings.node_id, broker_epoch=context.broker_epoch)
+        context.propose(block, ProducerIdBlock(), BROKER_PRINCIPAL, now)
     return Parked.MUTING
 
 

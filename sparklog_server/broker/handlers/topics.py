@@ -19,7 +19,7 @@ def create_topics(context: Context, call: Call, request: CreateTopicsRequest, no
         if refused:
             code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             return CreateTopicsResponse(topics=[CreatableTopicResult(name=topic.name, error_code=code) for topic in refused])
-    context.propose(request, Proposed(call), now)
+    context.propose(request, Proposed(call), call.session.principal, now)
     return Parked.MUTING
 
 
@@ -36,7 +36,7 @@ def delete_topics(context: Context, call: Call, request: DeleteTopicsRequest, no
     if not context.settings.delete_topic_enable:
         code = ErrorCode.TOPIC_DELETION_DISABLED
         return DeleteTopicsResponse(responses=[DeletableTopicResult(name=name, error_code=code) for name in names])
-    context.propose(request, Proposed(call), now)
+    context.propose(request, Proposed(call), call.session.principal, now)
     return Parked.MUTING
 
 
@@ -46,5 +46,5 @@ def create_partitions(context: Context, call: Call, request: CreatePartitionsReq
     if refused:
         code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return CreatePartitionsResponse(results=[CreatePartitionsTopicResult(name=topic.name, error_code=code) for topic in refused])
-    context.propose(request, Proposed(call), now)
+    context.propose(request, Proposed(call), call.session.principal, now)
     return Parked.MUTING
