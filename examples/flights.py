@@ -268,7 +268,8 @@ def timed(what: str, records: int) -> Iterator[None]:
 
 
 def say(line: str) -> None:
-    console.print(f"[dim]•[/] {line}", highlight=False)
+    """One line of the tale."""
+    console.print(f"[dim]•[/] {line}", highlight=False, soft_wrap=True)
 
 
 def say_what_to_try_next() -> None:
@@ -277,11 +278,11 @@ def say_what_to_try_next() -> None:
     command = sparklog_command.relative_to(PROJECT) if sparklog_command.is_relative_to(PROJECT) else sparklog_command
     console.print("\nTry next:")
     for line in (
-        f"{command} start --data-dir demo-output/sparklog-data      # the same broker again, with all its records",
-        f"{command} consume delays --from-beginning --max 5         # in another terminal: hours as they were worked out",
-        "xdg-open demo-output/delays.html                           # the chart",
+        f"{command} start --data-dir demo-output/sparklog-data   # the same broker again, with all its records",
+        f"{command} consume delays --from-beginning --max 5      # in another terminal: hours as they were worked out",
+        "xdg-open demo-output/delays.html                              # the chart, with its numbers",
     ):
-        console.print(f"  [bold]{line}", highlight=False)
+        console.print(f"  [bold]{line}", highlight=False, soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ def write_chart(by_hour: pd.DataFrame, path: Path) -> None:
     axes.set(
         title="The later the hour, the longer the wait", xlabel="scheduled hour, New York time", ylabel="mean departure delay, minutes"
     )
+    axes.set_xticks(range(5, 24, 2))
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)

@@ -177,7 +177,7 @@ def record_batches(options: Options, schema: StructType, piece: OffsetRange | No
         return
     columns = ArrowColumns(schema, piece.partition, check_crcs=options.client.check_crcs)
     start = piece.start
-    with RangeReader(options.client, fetch_bytes=int(__import__("os").environ.get("SLF", 8 << 20))) as reader:
+    with RangeReader(options.client) as reader:
         while start < piece.limit:
             try:
                 for batches in reader.read(piece.partition.topic, piece.partition.partition, start, piece.limit):

@@ -67,6 +67,17 @@ def test_importing_the_source_starts_no_spark_and_imports_no_server(tmp_path: Pa
     assert run(sys.executable, "-c", code, str(PROJECT), cwd=tmp_path) == "[]\n"
 
 
+def test_the_source_imports_on_a_spark_without_read_limits_and_arrow_streams(tmp_path: Path) -> None:
+    # Spark 4.0 has neither module nor class; its streams hand rows to the sink.
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import pyspark.sql.datasource as d; del d.DataSourceStreamArrowWriter;"
+        " sys.modules['pyspark.sql.streaming.datasource'] = None; from sparklog.spark import readers, source, writers;"
+        " from pyspark.sql import Row; from pyspark.sql.types import StructType; schema = StructType().add('value', 'string');"
+        " print(writers.STREAMS_GIVE_ROWS, [b.to_pylist() for b in writers.batches_of_rows(iter([Row(value='a')]), schema)])"
+    )
+    assert run(sys.executable, "-c", code, str(PROJECT), cwd=tmp_path) == "True [[{'value': 'a'}]]\n"
+
+
 @pytest.mark.spark
 def test_spark_finds_the_format_by_itself(tmp_path: Path) -> None:
     pytest.importorskip("pyspark")
