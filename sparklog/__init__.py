@@ -3,7 +3,8 @@
 The public names load on first use: importing sparklog imports neither pyspark, pyarrow nor the server, and takes a few milliseconds.
 """
 
-from typing import TYPE_CHECKING
+# Type checkers know the name; importing it from `typing` would take longer than all the rest.
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from sparklog import errors

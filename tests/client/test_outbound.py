@@ -13,7 +13,7 @@ from sparklog.model import Micros, NodeId, TopicPartition
 from sparklog.record.batch import build_batch, read_header
 from sparklog.wire.messages.init_producer_id import InitProducerIdResponse
 from sparklog.wire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
-from tests.client.wire import TOPIC_ID, metadata, ms, no_chance, settings
+from tests.client.wire import LATER, START, TOPIC_ID, metadata, ms, no_chance, settings
 
 T0 = TopicPartition("t", 0)
 
@@ -32,14 +32,14 @@ def outbound(leaders: tuple[int, ...] = (1,), **given: object) -> tuple[Outbound
     return machine, cluster
 
 
-def with_id(machine: Outbound, now: Micros = ms(0)) -> Outbound:
+def with_id(machine: Outbound, now: Micros = START) -> Outbound:
     assert machine.wants_producer_id(now)
     machine.producer_id_request()
     assert machine.producer_id_replied(InitProducerIdResponse(producer_id=7, producer_epoch=0), now) == []
     return machine
 
 
-def batch(name: int = 0, partition: int = 0, deadline: Micros = ms(120_000), count: int = 2) -> OutboundBatch:
+def batch(name: int = 0, partition: int = 0, deadline: Micros = LATER, count: int = 2) -> OutboundBatch:
     records = build_batch([(None, b"%d" % name, (), 0)] * count)
     return OutboundBatch(TopicPartition("t", partition), records, count, deadline, name)
 
@@ -62,7 +62,7 @@ def sequences(shipments: list[Shipment]) -> list[int]:
     return [read_header(b.records).base_sequence for shipment in shipments for b in shipment.batches]
 
 
-def drain(machine: Outbound, now: Micros = ms(0)) -> list[Shipment]:
+def drain(machine: Outbound, now: Micros = START) -> list[Shipment]:
     shipments: list[Shipment] = []
     while more := machine.requests(now, everyone):
         shipments += more

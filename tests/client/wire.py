@@ -9,7 +9,7 @@ from typing import Self
 from sparklog.client.settings import ClientSettings
 from sparklog.effects import Chunk, FileSlice
 from sparklog.model import Micros
-from sparklog.wire.api_keys import API_BY_KEY, API_VERSIONS
+from sparklog.wire.api_keys import API_BY_KEY
 from sparklog.wire.codec import decode
 from sparklog.wire.header import RequestHeader, decode_request_header, encode_reply
 from sparklog.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
@@ -35,6 +35,10 @@ def no_chance(size: int) -> bytes:
 
 def ms(number: float) -> Micros:
     return Micros(int(number * 1000))
+
+
+START = ms(0)
+LATER = ms(120_000)
 
 
 def joined(chunks: Sequence[Chunk]) -> bytes:
@@ -143,6 +147,3 @@ class ScriptedBroker:
                     sock.sendall(answer if isinstance(answer, bytes) else reply_to(header, answer))
             except (OSError, ValueError):
                 return
-
-
-__all__ = ["API_VERSIONS", "ScriptedBroker", "metadata", "ms", "no_chance", "reply_to", "requests_in", "settings", "versions"]

@@ -1,0 +1,467 @@
+"""The blocking shells against a broker that follows a script, over real sockets on loopback."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import pytest
+
+from sparklog.client.admin import Admin
+from sparklog.client.consumer import Consumer
+from sparklog.client.failures import (
+    BufferExhausted,
+    ClientClosed,
+    CorruptRecords,
+    DeliveryFailed,
+    OffsetOutOfRange,
+    RecordTooLarge,
+    UnknownTopic,
+)
+from sparklog.client.producer import Producer, ProducerRecord, RecordMetadata
+from sparklog.client.ranges import RangeReader
+from sparklog.client.writer import BatchWriter
+from sparklog.errors import BrokerError, ConnectionFailed, ErrorCode, RequestTimeout, SparklogError
+from sparklog.model import TopicPartition
+from sparklog.record.batch import build_batch, decode_records
+from sparklog.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from sparklog.wire.messages.init_producer_id import InitProducerIdResponse
+from sparklog.wire.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from sparklog.wire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
+from sparklog.wire.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse
+from sparklog.wire.schema import Message
+from tests.client.wire import TOPIC_ID, ScriptedBroker, metadata, settings
+
+T0 = TopicPartition("t", 0)
+
+
+class Log:
+    """A partition in memory behind a scripted broker; `trouble` are answers to Produce that come before it works."""
+
+    def __init__(self) -> None:
+        self.batches: list[bytes] = []
+        self.end = 0
+        self.start = 0
+        self.trouble: list[Callable[[], Message | bytes | None]] = []
+        self.is_known = True
+
+    def metadata(self, broker: ScriptedBroker, request: Message) -> MetadataResponse:
+        assert isinstance(request, MetadataRequest)
+        told = metadata({"t": [1]}, nodes=[(1, broker.port)])
+        if request.topics is not None:
+            for topic in request.topics:
+                if topic.name != "t":
+                    told.topics.append(MetadataResponseTopic(error_code=3, name=topic.name))
+        return told
+
+    def produce(self, request: Message) -> Message | bytes | None:
+        assert isinstance(request, ProduceRequest)
+        if self.trouble:
+            return self.trouble.pop(0)()
+        (partition,) = request.topic_data[0].partition_data
+        assert isinstance(partition.records, memoryview)
+        base = self.append(bytearray(partition.records))
+        return produced(base_offset=base)
+
+    def append(self, batch: bytearray) -> int:
+        base = self.end
+        batch[:8] = base.to_bytes(8, "big")
+        self.batches.append(bytes(batch))
+        self.end += len(decode_records(batch))
+        return base
+
+    def fetch(self, request: Message) -> Message:
+        assert isinstance(request, FetchRequest)
+        if not request.topics:
+            return FetchResponse()
+        asked = request.topics[0].partitions[0]
+        out_of_range = not self.start <= asked.fetch_offset <= self.end
+        found = b"".join(batch for batch in self.batches if decode_records(batch)[-1].offset >= asked.fetch_offset)
+        if not found and not out_of_range:
+            threading.Event().wait(min(request.max_wait_ms, 20) / 1000)
+        told = PartitionData(
+            partition_index=0, error_code=int(out_of_range), high_watermark=self.end, records=b"" if out_of_range else found
+        )
+        return FetchResponse(responses=[FetchableTopicResponse(topic_id=TOPIC_ID, partitions=[told])])
+
+    def list_offsets(self, request: Message) -> Message:
+        assert isinstance(request, ListOffsetsRequest)
+        timestamp = request.topics[0].partitions[0].timestamp
+        offset = {-1: self.end, -2: self.start}.get(timestamp, -1)
+        told = ListOffsetsPartitionResponse(partition_index=0, offset=offset)
+        return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[told])])
+
+    def values(self) -> list[bytes | None]:
+        return [record.value for batch in self.batches for record in decode_records(batch)]
+
+
+def produced(base_offset: int = 0, code: int = 0) -> ProduceResponse:
+    told = PartitionProduceResponse(index=0, error_code=code, base_offset=base_offset)
+    return ProduceResponse(responses=[TopicProduceResponse(topic_id=TOPIC_ID, partition_responses=[told])])
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log()
+
+
+@pytest.fixture
+def broker(log: Log) -> Iterator[ScriptedBroker]:
+    with ScriptedBroker() as scripted:
+        scripted.handlers |= {
+            "Metadata": lambda request: log.metadata(scripted, request),
+            "InitProducerId": lambda _: InitProducerIdResponse(producer_id=7, producer_epoch=0),
+            "Produce": log.produce,
+            "Fetch": log.fetch,
+            "ListOffsets": log.list_offsets,
+        }
+        yield scripted
+
+
+# -- producer -----------------------------------------------------------------------------------------------------------------------------
+
+
+def test_records_arrive_in_order_with_offsets_and_callbacks(broker: ScriptedBroker, log: Log) -> None:
+    told: list[int] = []
+    with Producer(bootstrap_servers=broker.address, linger_ms=0) as producer:
+        deliveries = [
+            producer.send("t", b"%d" % number, on_delivery=lambda metadata, _: told.append(metadata.offset if metadata else -1))
+            for number in range(50)
+        ]
+        assert [delivery.result(5).offset for delivery in deliveries] == list(range(50))
+    assert log.values() == [b"%d" % number for number in range(50)]
+    assert told == list(range(50))
+
+
+def test_a_refused_batch_is_sent_again(broker: ScriptedBroker, log: Log) -> None:
+    log.trouble = [lambda: produced(code=ErrorCode.NOT_LEADER_OR_FOLLOWER)]
+    with Producer(bootstrap_servers=broker.address, retry_backoff_ms=1) as producer:
+        assert producer.send("t", b"a").result(5).offset == 0
+    assert log.values() == [b"a"]
+
+
+def test_a_broken_connection_is_made_again_and_the_batch_with_it(broker: ScriptedBroker, log: Log) -> None:
+    log.trouble = [lambda: None, lambda: b"\0\0\0\1x"]
+    with Producer(bootstrap_servers=broker.address, retry_backoff_ms=1, reconnect_backoff_ms=1) as producer:
+        assert producer.send("t", b"a").result(5).offset == 0
+    assert log.values() == [b"a"]
+
+
+def test_what_the_broker_refuses_for_good_is_told(broker: ScriptedBroker, log: Log) -> None:
+    log.trouble = [lambda: produced(code=ErrorCode.MESSAGE_TOO_LARGE)]
+    with Producer(bootstrap_servers=broker.address) as producer:
+        refused = producer.send("t", b"a")
+        with pytest.raises(BrokerError, match="MESSAGE_TOO_LARGE"):
+            refused.result(5)
+
+
+def test_a_silent_broker_ends_in_a_delivery_failure(broker: ScriptedBroker) -> None:
+    del broker.handlers["Produce"]
+    with Producer(bootstrap_servers=broker.address, linger_ms=0, request_timeout_ms=50, delivery_timeout_ms=150) as producer:
+        error = producer.send("t", b"a").exception(5)
+        assert isinstance(error, DeliveryFailed)
+
+
+def test_a_full_buffer_blocks_for_max_block_ms_and_no_longer(broker: ScriptedBroker) -> None:
+    del broker.handlers["Produce"]
+    with Producer(bootstrap_servers=broker.address, buffer_memory=2000, max_block_ms=100, delivery_timeout_ms=40_000) as producer:
+        started = time.monotonic()
+        fill_up = partial(deque, (producer.send("t", bytes(100)) for _ in range(100)), 0)
+        with pytest.raises(BufferExhausted):
+            fill_up()
+        assert 0.1 <= time.monotonic() - started < 2
+        producer.close(0.01)
+
+
+def test_a_full_buffer_goes_on_when_the_broker_answers(broker: ScriptedBroker, log: Log) -> None:
+    with Producer(bootstrap_servers=broker.address, buffer_memory=3000, batch_size=1000) as producer:
+        for number in range(300):
+            producer.send("t", b"%0100d" % number)
+    assert log.values() == [b"%0100d" % number for number in range(300)]
+
+
+def test_an_unknown_topic_is_waited_for_no_longer_than_max_block_ms(broker: ScriptedBroker) -> None:
+    with (
+        Producer(bootstrap_servers=broker.address, max_block_ms=100) as producer,
+        pytest.raises(BufferExhausted, match="UNKNOWN_TOPIC_OR_PARTITION"),
+    ):
+        producer.send("nowhere", b"a")
+
+
+def test_a_record_too_large_is_refused_at_once(broker: ScriptedBroker) -> None:
+    with Producer(bootstrap_servers=broker.address, max_request_size=1000) as producer, pytest.raises(RecordTooLarge):
+        producer.send("t", bytes(2000))
+
+
+def test_closing_gives_up_what_cannot_be_delivered(broker: ScriptedBroker) -> None:
+    del broker.handlers["Produce"]
+    producer = Producer(bootstrap_servers=broker.address)
+    delivery = producer.send("t", b"a")
+    producer.close(0.05)
+    assert isinstance(delivery.exception(0), ClientClosed)
+    with pytest.raises(ClientClosed):
+        producer.send("t", b"b")
+
+
+def test_flush_says_when_time_is_up(broker: ScriptedBroker) -> None:
+    del broker.handlers["Produce"]
+    producer = Producer(bootstrap_servers=broker.address)
+    producer.send("t", b"a")
+    with pytest.raises(RequestTimeout):
+        producer.flush(0.05)
+    producer.close(0)
+
+
+def test_many_threads_may_send(broker: ScriptedBroker, log: Log) -> None:
+    with Producer(bootstrap_servers=broker.address, batch_size=500) as producer, ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda who: [producer.send("t", b"%d-%03d" % (who, n)) for n in range(200)], range(4)))
+        producer.flush()
+    for who in range(4):
+        mine = [value for value in log.values() if value is not None and value.startswith(b"%d-" % who)]
+        assert mine == [b"%d-%03d" % (who, n) for n in range(200)]
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_every_codec_can_be_read_back(broker: ScriptedBroker, log: Log, codec: str) -> None:
+    with Producer(bootstrap_servers=broker.address, compression_type=codec) as producer:  # type: ignore[arg-type]
+        for _ in range(20):
+            producer.send("t", b"same", b"key", headers=[("h", b"1")])
+    assert log.values() == [b"same"] * 20
+
+
+class Marking:
+    def __init__(self) -> None:
+        self.acknowledged: list[int] = []
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        return ProducerRecord(record.topic, f"[{record.value}]", record.key)
+
+    def on_acknowledgement(self, metadata: RecordMetadata | None, error: SparklogError | None) -> None:
+        assert error is None
+        assert metadata is not None
+        self.acknowledged.append(metadata.offset)
+
+
+def test_interceptors_serializers_and_partitioners_have_their_say(broker: ScriptedBroker, log: Log) -> None:
+    marking = Marking()
+    asked: list[object] = []
+
+    def partition(topic: str, key: bytes | None, value: bytes | None, count: int) -> int:
+        asked.append((topic, key, value, count))
+        return 0
+
+    with Producer(
+        bootstrap_servers=broker.address,
+        key_serializer=lambda key: str(key).encode(),
+        value_serializer=lambda value: str(value).upper().encode(),
+        partitioner=partition,
+        interceptors=[marking],
+    ) as producer:
+        producer.send("t", "a", 5)
+    assert log.values() == [b"[A]"]
+    assert asked == [("t", b"5", b"[A]", 1)]
+    assert marking.acknowledged == [0]
+
+
+# -- consumer -----------------------------------------------------------------------------------------------------------------------------
+
+
+def fill(log: Log, count: int = 10, per_batch: int = 4) -> None:
+    for start in range(0, count, per_batch):
+        log.append(build_batch([(b"k", b"%d" % n, (), 5) for n in range(start, min(start + per_batch, count))]))
+
+
+def read_all(consumer: Consumer, count: int) -> list[tuple[int, bytes | None]]:
+    found: list[tuple[int, bytes | None]] = []
+    for _ in range(100):
+        found += [(record.offset, record.value) for record in consumer.poll(100, 3)]
+        if len(found) >= count:
+            break
+    return found
+
+
+def test_records_are_read_in_order_in_polls_of_bounded_size(broker: ScriptedBroker, log: Log) -> None:
+    fill(log)
+    with Consumer(bootstrap_servers=broker.address, auto_offset_reset="earliest") as consumer:
+        consumer.assign([T0])
+        assert read_all(consumer, 10) == [(n, b"%d" % n) for n in range(10)]
+        assert consumer.position(T0) == 10
+        assert consumer.poll(0) == []
+
+
+def test_seeking_moves_in_both_directions_also_amid_a_batch(broker: ScriptedBroker, log: Log) -> None:
+    fill(log)
+    with Consumer(bootstrap_servers=broker.address) as consumer:
+        consumer.assign([T0])
+        consumer.seek(T0, 6)
+        assert [record.offset for record in consumer.poll(1000, 1)] == [6]
+        assert consumer.position(T0) == 7
+        consumer.seek(T0, 2)
+        assert read_all(consumer, 8) == [(n, b"%d" % n) for n in range(2, 10)]
+        consumer.seek_to_beginning()
+        assert consumer.position(T0) == 0
+        consumer.seek_to_end()
+        assert consumer.position(T0) == 10
+
+
+def test_batches_come_as_they_are(broker: ScriptedBroker, log: Log) -> None:
+    fill(log)
+    with Consumer(bootstrap_servers=broker.address, auto_offset_reset="earliest") as consumer:
+        consumer.assign([T0])
+        (batches,) = consumer.poll_batches(1000)
+        assert bytes(batches.records) == b"".join(log.batches)
+        assert (batches.fetch_offset, batches.next_offset, batches.high_watermark) == (0, 10, 10)
+        assert consumer.position(T0) == 10
+
+
+def test_a_corrupt_batch_is_raised_with_partition_and_offset(broker: ScriptedBroker, log: Log) -> None:
+    fill(log)
+    log.batches[1] = log.batches[1][:-1] + b"\xff"
+    with Consumer(bootstrap_servers=broker.address, auto_offset_reset="earliest") as consumer:
+        broker.handlers["Fetch"] = lambda _: FetchResponse(
+            responses=[FetchableTopicResponse(topic_id=TOPIC_ID, partitions=[PartitionData(records=b"".join(log.batches))])]
+        )
+        consumer.assign([T0])
+        assert [record.offset for record in consumer.poll(1000)] == [0, 1, 2, 3]
+        with pytest.raises(CorruptRecords) as caught:
+            consumer.poll(1000)
+        assert (caught.value.topic_partition, caught.value.offset) == (T0, 4)
+
+
+def test_deserializers_and_interceptors_have_their_say(broker: ScriptedBroker, log: Log) -> None:
+    fill(log, 3)
+    with Consumer(
+        bootstrap_servers=broker.address,
+        auto_offset_reset="earliest",
+        value_deserializer=lambda value: int(value or b""),
+        interceptors=[lambda records: [record for record in records if record.offset != 1]],
+    ) as consumer:
+        consumer.assign([T0])
+        assert [record.value for record in consumer.poll(1000)] == [0, 2]
+
+
+def test_questions_about_offsets_and_topics(broker: ScriptedBroker, log: Log) -> None:
+    fill(log)
+    with Consumer(bootstrap_servers=broker.address) as consumer:
+        assert consumer.topics() == ["t"]
+        assert consumer.partitions_for("t") == [0]
+        assert (consumer.beginning_offsets([T0]), consumer.end_offsets([T0])) == ({T0: 0}, {T0: 10})
+        assert consumer.offsets_for_times({T0: 1 << 50}) == {T0: None}
+        with pytest.raises(UnknownTopic):
+            consumer.partitions_for("nowhere")
+
+
+# -- whole batches ------------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_writer_returns_from_flush_when_every_batch_is_acknowledged(broker: ScriptedBroker, log: Log) -> None:
+    log.trouble = [lambda: None]
+    with BatchWriter(settings(bootstrap_servers=broker.address, reconnect_backoff_ms=1, retry_backoff_ms=1)) as writer:
+        assert writer.partition_count("t") == 1
+        for number in range(20):
+            writer.add("t", 0, build_batch([(None, b"%d" % number, (), 0)]), 1)
+        writer.flush()
+    assert log.values() == [b"%d" % number for number in range(20)]
+
+
+def test_the_writer_waits_while_too_much_is_on_the_way(broker: ScriptedBroker, log: Log) -> None:
+    with BatchWriter(settings(bootstrap_servers=broker.address, buffer_memory=500)) as writer:
+        for number in range(50):
+            writer.add("t", 0, build_batch([(None, b"%0100d" % number, (), 0)]), 1)
+            assert len(log.batches) >= number - 3
+        writer.flush()
+    assert len(log.batches) == 50
+
+
+def test_the_writer_raises_what_was_refused(broker: ScriptedBroker, log: Log) -> None:
+    log.trouble = [lambda: produced(code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)]
+    with BatchWriter(settings(bootstrap_servers=broker.address)) as writer:
+        writer.add("t", 0, build_batch([(None, b"a", (), 0)]), 1)
+        with pytest.raises(BrokerError, match="TOPIC_AUTHORIZATION_FAILED"):
+            writer.flush()
+        with pytest.raises(UnknownTopic), BatchWriter(settings(bootstrap_servers=broker.address)) as other:
+            other.add("t", 5, build_batch([(None, b"a", (), 0)]), 1)
+
+
+def test_a_range_is_read_batch_by_batch_and_ends_with_the_batch_that_holds_its_last_record(broker: ScriptedBroker, log: Log) -> None:
+    fill(log, 12)
+    with RangeReader(settings(bootstrap_servers=broker.address)) as reader:
+        views = [bytes(view) for view in reader.read("t", 0, 5, 8)]
+        assert b"".join(views) == log.batches[1]
+        views = [bytes(view) for view in reader.read("t", 0, 0, 12)]
+        assert b"".join(views) == b"".join(log.batches)
+        assert list(reader.read("t", 0, 3, 3)) == []
+
+
+def test_a_range_that_is_gone_tells_where_the_log_starts(broker: ScriptedBroker, log: Log) -> None:
+    fill(log)
+    log.start = 4
+    with RangeReader(settings(bootstrap_servers=broker.address)) as reader, pytest.raises(OffsetOutOfRange) as caught:
+        next(reader.read("t", 0, 0, 10))
+    assert (caught.value.offset, caught.value.log_start_offset, caught.value.log_end_offset) == (0, 4, 10)
+
+
+def test_a_range_beyond_the_end_is_waited_for_and_given_up(broker: ScriptedBroker, log: Log) -> None:
+    fill(log)
+    with RangeReader(settings(bootstrap_servers=broker.address, default_api_timeout_ms=100)) as reader, pytest.raises(RequestTimeout):
+        list(reader.read("t", 0, 10, 11))
+
+
+def test_reading_a_range_survives_a_lost_connection(broker: ScriptedBroker, log: Log) -> None:
+    fill(log)
+    answers = iter([None, log.fetch, log.fetch])
+
+    def fetch(request: Message) -> Message | None:
+        answer = next(answers)
+        return answer and answer(request)
+
+    broker.handlers["Fetch"] = fetch
+    with RangeReader(settings(bootstrap_servers=broker.address, reconnect_backoff_ms=1, retry_backoff_ms=1)) as reader:
+        assert b"".join(bytes(view) for view in reader.read("t", 0, 0, 10)) == b"".join(log.batches)
+
+
+# -- administration and reaching ----------------------------------------------------------------------------------------------------------
+
+
+def test_topics_are_listed_and_described(broker: ScriptedBroker) -> None:
+    with Admin(bootstrap_servers=broker.address) as admin:
+        assert list(admin.list_topics()) == ["t"]
+        assert admin.describe_topics(["t"])["t"].partitions[0].leader == 1
+        with pytest.raises(UnknownTopic):
+            admin.describe_topics(["nowhere"])
+
+
+def test_the_second_bootstrap_address_serves_when_nobody_listens_at_the_first(broker: ScriptedBroker) -> None:
+    with ScriptedBroker() as gone:
+        dead = gone.address
+    with Admin(bootstrap_servers=[dead, broker.address], reconnect_backoff_ms=1) as admin:
+        assert list(admin.list_topics()) == ["t"]
+
+
+def test_nobody_there_is_told_with_the_reason() -> None:
+    with ScriptedBroker() as gone:
+        dead = gone.address
+    with Admin(bootstrap_servers=dead, default_api_timeout_ms=100) as admin, pytest.raises(ConnectionFailed, match="refused"):
+        admin.list_topics()
+
+
+def test_a_listener_that_is_no_kafka_broker_is_told_as_such() -> None:
+    with ScriptedBroker({"ApiVersions": lambda _: b"HTTP/1.1 400 Bad Request\r\n\r\n"}) as web:
+        admin = Admin(bootstrap_servers=web.address, default_api_timeout_ms=100)
+        with pytest.raises(ConnectionFailed, match="plain-text Kafka"):
+            admin.list_topics()
+        admin.close()
+
+
+def test_a_broker_that_never_answers_is_a_timeout() -> None:
+    with ScriptedBroker() as mute:
+        del mute.handlers["ApiVersions"]
+        with Admin(bootstrap_servers=mute.address, default_api_timeout_ms=100) as admin, pytest.raises(RequestTimeout):
+            admin.list_topics()
