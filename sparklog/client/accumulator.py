@@ -36,7 +36,7 @@ class Gathering:
 
 
 class Accumulator:
-    """Invariants: `used_bytes` is the memory of every batch not yet released, at most `buffer_memory`; batches of a partition stay in order."""
+    """Invariants: `used_bytes` is the memory of all batches not yet released, at most `buffer_memory`; those of a partition stay in order."""
 
     def __init__(self, settings: ClientSettings) -> None:
         self._batch_bytes_max = settings.batch_size
@@ -143,7 +143,7 @@ def _holds(taken: list[Gathering], topic_partition: TopicPartition) -> bool:
 
 
 class StickyPartitioner:
-    """Kafka's default choice: murmur2 of the key; without a key one partition until it got a batch's worth of bytes, then another (KIP-794)."""
+    """Kafka's default: murmur2 of the key; without a key one partition until it got a batch's worth of bytes, then another (KIP-794)."""
 
     __slots__ = ("_batch_bytes", "_chances", "_current", "_entropy", "_ignores_keys")
 

@@ -1,8 +1,8 @@
 """What a client knows of the cluster: brokers, topics by name and id, leaders; when to ask again, and whom to reach next.
 
-A machine without I/O: replies and the time go in, requests come out. Bootstrap addresses are brokers with negative ids until the first reply
-names the real ones. Knowledge of a partition never goes back to an older leader epoch. Where no known broker can be reached any more, or the
-cluster says so (KIP-899, KIP-1102), the client starts over from its bootstrap addresses.
+A machine without I/O: replies and the time go in, requests come out. Bootstrap addresses are brokers with negative ids until the first
+reply names the real ones. Knowledge of a partition never goes back to an older leader epoch. Where no known broker can be reached any
+more, or the cluster says so (KIP-899, KIP-1102), the client starts over from its bootstrap addresses.
 """
 
 from collections.abc import Callable, Iterable

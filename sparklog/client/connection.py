@@ -76,7 +76,7 @@ def api_of(request: type[Message]) -> Api:
 
 
 class Connection:
-    """Invariants: requests of callers go out only in READY, at most `in_flight_max` unanswered; every token given comes back exactly once."""
+    """Invariants: callers' requests go out only in READY, at most `in_flight_max` unanswered; every token comes back exactly once."""
 
     __slots__ = ("_client_id", "_correlation_id", "_framer", "_in_flight", "_output", "_ranges", "in_flight_max", "state")
 

@@ -13,7 +13,7 @@ class RecordTooLarge(SparklogError):
 
 
 class DeliveryFailed(SparklogError):
-    """Records were not acknowledged for certain: `delivery_timeout_ms` passed, the client was closed, or the broker refused them for good."""
+    """Records were not acknowledged within `delivery_timeout_ms`; they may have been written all the same, unless nothing was sent."""
 
     def __init__(self, topic_partition: TopicPartition, reason: str) -> None:
         super().__init__(f"{topic_partition}: {reason}")

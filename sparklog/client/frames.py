@@ -55,8 +55,8 @@ def _has_views(buffer: bytearray) -> bool:
 class ReplyFramer:
     """Cuts the stream of one connection into frames.
 
-    Calls alternate: `buffer()`, the outside writes there, `received(n)`. A frame is valid until the next `buffer()` if `is_passing` says so,
-    and for as long as somebody holds it otherwise. After a DecodeError the stream is lost.
+    Calls alternate: `buffer()`, the outside writes there, `received(n)`. A frame is valid until the next `buffer()` if `is_passing` says
+    so, and for as long as somebody holds it otherwise. After a DecodeError the stream is lost.
     """
 
     __slots__ = ("_buffers", "_filled", "_large", "_small", "_start", "_wanted", "frame_bytes_max")

@@ -76,7 +76,7 @@ class Shipment(msgspec.Struct):
 
 
 class _Line:
-    """One partition's batches. Invariants: the batches of `waiting` follow those in flight; `returned` is empty or in the order of sending."""
+    """One partition's batches. Invariants: those in `waiting` follow those in flight; `returned` is empty unless something is in flight."""
 
     __slots__ = (
         "acknowledged",

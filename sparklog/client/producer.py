@@ -1,8 +1,8 @@
 """The producer: records go in one by one from any thread, batches go out in the background.
 
-A shell around two machines: `Accumulator` gathers (under `_lock`), `Outbound` sends (under `_io`). A daemon thread drives the sending; a thread
-that fills a batch drives it too, since Python would let the background thread wait up to 5 ms for each of its system calls while another
-thread computes. Nobody waits for the network while holding a lock. Order of locks: `_io`, then `_lock`.
+A shell around two machines: `Accumulator` gathers (under `_lock`), `Outbound` sends (under `_io`). A daemon thread drives the sending; a
+thread that fills a batch drives it too, since Python would let the background thread wait up to 5 ms after each of its system calls while
+another thread computes. Nobody waits for the network while holding a lock. Order of locks: `_io`, then `_lock`.
 """
 
 import os
@@ -110,8 +110,8 @@ class Delivery:
 class Producer:
     """A producer for any number of threads; idempotent by default.
 
-    Callbacks run in the background thread, or in a thread that calls `send`, `flush` or `close`; those of a partition run in the order of its
-    records, and none may block. What a callback raises is reported through `threading.excepthook` and stops nothing else.
+    Callbacks run in the background thread, or in a thread that calls `send`, `flush` or `close`; those of a partition run in the order of
+    its records, and none may block. What a callback raises is reported through `threading.excepthook` and stops nothing else.
 
     A fork takes no thread along: in a child process a producer of the parent only raises ClientClosed.
     """
@@ -223,7 +223,7 @@ class Producer:
         return delivery
 
     def flush(self, timeout: float | None = None) -> None:
-        """Send everything now and return when every record sent before is acknowledged or given up; RequestTimeout after `timeout` seconds."""
+        """Send everything now; returns when every record sent before is acknowledged or given up, RequestTimeout after `timeout` seconds."""
         with self._lock:
             self._raise_if_closed()
             self._accumulator.flush()

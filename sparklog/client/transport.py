@@ -1,7 +1,7 @@
 """The blocking shell around the client's machines: sockets, the clock and waiting; one thread at a time.
 
-`Network` keeps one connection per broker and the knowledge of the cluster. Callers say `send(node, request, token)` and collect answers from
-`poll`; `call` is both in one, for those who have nothing else to do meanwhile. Metadata is asked for on its own while somebody polls.
+`Network` keeps one connection per broker and the knowledge of the cluster. Callers say `send(node, request, token)` and collect answers
+from `poll`; `call` is both in one, for those who have nothing else to do meanwhile. Metadata is asked for on its own while somebody polls.
 Sockets never block: waiting happens only in `poll`, which another thread may end by `wake`.
 """
 

@@ -32,8 +32,10 @@ from sparklog_server.daemon.logs import TraceLog
 from sparklog_server.daemon.parent import CHECKED_EVERY_S, Parent
 from sparklog_server.daemon.pump import Halted, Pump, Serving
 from sparklog_server.daemon.reactor import Reactor
+from sparklog_server.disk.checkpoint import CheckpointCorrupt
 from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.log.log_dir import DirectoryRefused
+from sparklog_server.raft.election_state import ElectionStateCorrupt
 
 ACCEPTED_PER_TURN: Final = 64
 ACCEPT_AGAIN_S: Final = 0.1
@@ -41,12 +43,12 @@ IDLE_SWEEPS: Final = 8
 OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 # How long another thread may keep the interpreter when the loop comes back from a system call: Python's own 5 ms are a thousand requests.
 SWITCH_INTERVAL_S: Final = 0.0005
-# M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of glibc: the memory of a large frame is kept for the next one. Given back and asked for again with each
-# frame, its page faults were half of all processor time while librdkafka wrote batches of 1 MB: 1.5 s/GB, 0.7 without them.
+# M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of glibc: the memory of a large frame is kept for the next one. Given back and asked for again with
+# each frame, its page faults were half of all processor time while librdkafka wrote batches of 1 MB: 1.5 s/GB, 0.7 without them.
 MALLOC_OPTIONS: Final = ((-1, 16 << 20), (-3, 8 << 20))
 
 # What keeps a broker from starting and can be told in a sentence; anything else is a bug.
-REFUSALS: Final = (SparklogError, StorageError, DirectoryRefused)
+REFUSALS: Final = (SparklogError, StorageError, DirectoryRefused, CheckpointCorrupt, ElectionStateCorrupt)
 
 MakeBroker = Callable[[BrokerSettings, Disk, Callable[..., None]], Serving]
 
@@ -242,7 +244,7 @@ class Server:
 
 
 def prepare_process() -> None:
-    """What a broker asks of its process: as many descriptors as it may have, short turns for other threads, memory kept for the next frame."""
+    """What a broker asks of its process: as many descriptors as it may have, short turns for other threads, memory kept for the next."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard and sys.platform == "linux":
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

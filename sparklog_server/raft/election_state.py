@@ -44,15 +44,15 @@ class _File(
     data_version: int = 1
 
 
-def parse(content: bytes | None) -> ElectionState:
-    """The state in a file's content; that of a voter which never voted if there is no file. Raises ElectionStateCorrupt."""
+def parse(content: bytes | None, path: str = FILE_NAME) -> ElectionState:
+    """The state in the content of the file at `path`; that of a voter which never voted if there is none. Raises ElectionStateCorrupt."""
     if content is None:
         return ElectionState()
     try:
         found = msgspec.json.decode(content, type=_File)
         directory = urlsafe_b64decode(found.directory + "==")
     except (msgspec.DecodeError, ValueError) as error:
-        raise ElectionStateCorrupt(f"not a quorum-state file: {error}") from error
+        raise ElectionStateCorrupt(f"{path}: not a quorum-state file ({error}); restore it from a copy") from error
     if found.data_version not in _DATA_VERSIONS or found.epoch < 0 or len(directory) != len(ZERO_UUID):
-        raise ElectionStateCorrupt(f"version {found.data_version}, epoch {found.epoch}, directory id of {len(directory)} bytes")
+        raise ElectionStateCorrupt(f"{path}: version {found.data_version}, epoch {found.epoch}, directory id of {len(directory)} bytes")
     return ElectionState(LeaderEpoch(found.epoch), NodeId(found.leader_id), NodeId(found.voted_id), Uuid(directory))

@@ -105,7 +105,8 @@ class RaftNode:
         is_new = not disk.list(directory)
         if is_new:
             disk.make_directory(directory)
-        state = parse(disk.read(f"{directory}/{FILE_NAME}"))
+        state_path = f"{directory}/{FILE_NAME}"
+        state = parse(disk.read(state_path), state_path)
         log = PartitionLog.open(disk, directory, METADATA_PARTITION, METADATA_TOPIC_ID, settings, now=now)
         if is_new:
             log.sync_with_next(disk.replace(f"{directory}/partition.metadata", _TOPIC_ID_FILE))
