@@ -36,7 +36,7 @@ class Gathering:
 
 
 class Accumulator:
-    """Invariants: `used_bytes` is the memory of all batches not yet released, at most `buffer_memory`; those of a partition stay in order."""
+    """Invariants: `used_bytes` is the memory of batches not yet released, at most `buffer_memory`; those of a partition keep order."""
 
     def __init__(self, settings: ClientSettings) -> None:
         self._batch_bytes_max = settings.batch_size

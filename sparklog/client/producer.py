@@ -223,7 +223,7 @@ class Producer:
         return delivery
 
     def flush(self, timeout: float | None = None) -> None:
-        """Send everything now; returns when every record sent before is acknowledged or given up, RequestTimeout after `timeout` seconds."""
+        """Send everything now; returns when each record sent before is acknowledged or given up, RequestTimeout after `timeout` s."""
         with self._lock:
             self._raise_if_closed()
             self._accumulator.flush()
