@@ -1,0 +1,68 @@
+"""What was acknowledged is served again, after a clean end, after `kill -9`, and after the disk took no more."""
+
+import resource
+import signal
+from pathlib import Path
+
+import pytest
+
+from sparklog import Consumer, Producer, TopicPartition
+from sparklog.errors import SparklogError
+from tests.daemon.broker_process import BrokerProcess, broker
+
+PARTITION = TopicPartition("kept", 0)
+
+
+def at(process: BrokerProcess) -> str:
+    host, port = process.address()
+    return f"{host}:{port}"
+
+
+def stored(bootstrap_servers: str) -> list[bytes | None]:
+    """Every value of the partition, from its beginning to the end seen at the start."""
+    with Consumer(bootstrap_servers=bootstrap_servers) as consumer:
+        consumer.assign([PARTITION])
+        end = consumer.end_offsets([PARTITION])[PARTITION]
+        consumer.seek_to_beginning()
+        values: list[bytes | None] = []
+        while len(values) < end:
+            values += [record.value for record in consumer.poll(timeout_ms=5_000)]
+    return values
+
+
+@pytest.mark.parametrize("flush", ["auto", "never"])
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
+def test_every_acknowledged_record_is_there_after_the_process_ended(tmp_path: Path, end: signal.Signals, flush: str) -> None:
+    acknowledged: list[bytes] = []
+    for life in range(3):
+        with broker(tmp_path, "--set", f"sparklog.ack.flush={flush}", "--set", "log.segment.bytes=1048576") as process:
+            address = at(process)
+            if life:
+                assert stored(address)[: len(acknowledged)] == acknowledged
+            with Producer(bootstrap_servers=address, delivery_timeout_ms=10_000, request_timeout_ms=5_000) as producer:
+                values = [b"%d-%d-" % (life, number) + b"x" * 3_000 for number in range(500)]
+                for future in [producer.send(PARTITION.topic, value=value, partition=0) for value in values]:
+                    future.result(10)
+            acknowledged += values
+            process.end(end)
+    with broker(tmp_path) as process:
+        assert stored(at(process)) == acknowledged
+
+
+def test_a_disk_that_takes_no_more_is_told_to_the_producer_and_costs_nothing_acknowledged(tmp_path: Path) -> None:
+    acknowledged: list[bytes] = []
+    with broker(tmp_path) as process:
+        address = at(process)
+        # A file larger than this fails to grow (EFBIG): the nearest thing to a full disk that needs no mount.
+        resource.prlimit(process.child.pid, resource.RLIMIT_FSIZE, (4 << 20, 4 << 20))
+        with Producer(bootstrap_servers=address, retries=0, delivery_timeout_ms=3_000, request_timeout_ms=2_000, linger_ms=0) as producer:
+            with pytest.raises(SparklogError):
+                for number in range(10_000):
+                    value = b"%d-" % number + b"x" * 100_000
+                    producer.send(PARTITION.topic, value=value, partition=0).result(10)
+                    acknowledged.append(value)
+        assert process.child.poll() is None
+        process.end(signal.SIGKILL)
+    assert 20 < len(acknowledged) < 50
+    with broker(tmp_path) as process:
+        assert stored(at(process))[: len(acknowledged)] == acknowledged
