@@ -1,0 +1,33 @@
+"""The demo's promise: a flight that is missing or doubled anywhere is noticed."""
+
+import pandas as pd
+import pytest
+from pyspark.sql import SparkSession
+
+import sparklog
+from examples import flights as demo
+from tests.spark.frames import texts, write
+
+pytestmark = pytest.mark.spark
+
+THREE = pd.DataFrame({"id": [0, 1, 2]})
+HOURS = '{"origin":"JFK","hour":"2013-01-01T10:00:00.000Z","flights":%d,"cancelled":0,"mean_delay":1.0,"worst_delay":2.0}'
+
+
+def test_a_missing_and_a_doubled_flight_end_the_demo(spark: SparkSession) -> None:
+    with sparklog.embedded() as broker:
+        servers = broker.bootstrap_servers
+        with sparklog.Admin(bootstrap_servers=servers) as admin:
+            admin.create_topics({"flights": 1, "delays": 1})
+        sparklog.register(spark)
+        hours = spark.createDataFrame([("JFK 10", HOURS % 3)], "key STRING, value STRING")
+        write(hours, servers, "delays")
+        write(texts(spark, ['{"id":0}', '{"id":1}']), servers, "flights")
+        delays = demo.latest_delays(spark, servers)
+        with pytest.raises(demo.FlightsLost, match="of 3 flights the topic holds 2 records of 2 flights"):
+            demo.count_back(spark, servers, THREE, delays)
+        write(texts(spark, ['{"id":2}']), servers, "flights")
+        demo.count_back(spark, servers, THREE, delays)
+        write(texts(spark, ['{"id":2}']), servers, "flights")
+        with pytest.raises(demo.FlightsLost, match="holds 4 records of 3 flights"):
+            demo.count_back(spark, servers, THREE, delays)
