@@ -263,7 +263,7 @@ class Admin:
         while True:
             try:
                 answer = self._network.call(request, reply, node=node, deadline=deadline)
-            except ConnectionFailed:
+            except (ConnectionFailed, RequestTimeout):
                 if now_us() >= deadline:
                     raise
             else:

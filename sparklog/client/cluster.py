@@ -250,6 +250,12 @@ class Cluster:
         if self._is_lost(now):
             self._start_over(now)
 
+    def setup_timeout_us(self, node: NodeId) -> int:
+        """How long the next attempt to connect may take: doubling with every failure."""
+        attempts = self._reach[node].attempts if node in self._reach else 0
+        first, limit = self._settings.socket_connection_setup_timeout_ms, self._settings.socket_connection_setup_timeout_max_ms
+        return min(max(first, limit), first << min(attempts, 16)) * _MS
+
     def connected(self, node: NodeId) -> None:
         """A connection is ready."""
         self._reach.pop(node, None)

@@ -11,6 +11,7 @@ ends the connection, since every later answer waits behind it.
 
 from collections import deque
 from enum import Enum, auto
+from functools import cache
 from typing import Final
 
 import msgspec
@@ -30,6 +31,7 @@ SOFTWARE_NAME: Final = "sparklog"
 SOFTWARE_VERSION: Final = "0.1.0"
 """Sent to brokers, which show it among their connections (KIP-511)."""
 
+_FETCH: Final = 1
 _CORRELATION_MASK = (1 << 31) - 1
 
 
@@ -75,10 +77,16 @@ def api_of(request: type[Message]) -> Api:
     return api
 
 
+@cache
+def reply_class(api: Api) -> type[Message]:
+    """The class of an API's reply."""
+    return api.reply()
+
+
 class Connection:
     """Invariants: callers' requests go out only in READY, at most `in_flight_max` unanswered; every token comes back exactly once."""
 
-    __slots__ = ("_client_id", "_correlation_id", "_framer", "_in_flight", "_output", "_ranges", "in_flight_max", "state")
+    __slots__ = ("_answers", "_client_id", "_correlation_id", "_framer", "_in_flight", "_output", "_ranges", "in_flight_max", "state")
 
     def __init__(self, *, client_id: str, in_flight_max: int, buffers: ReceiveBuffers) -> None:
         self.state = State.CONNECTING
@@ -88,6 +96,7 @@ class Connection:
         self._framer = ReplyFramer(buffers, frame_bytes_max=HANDSHAKE_REPLY_BYTES_MAX)
         self._in_flight: deque[_InFlight] = deque()
         self._output: list[Chunk] = []
+        self._answers: list[Answer] = []  # not given out yet
         self._ranges: dict[int, tuple[int, int]] = {}
 
     @property
@@ -137,22 +146,16 @@ class Connection:
 
         Records in a reply stay valid as long as somebody holds them.
         """
-        answers: list[Answer] = []
         for frame in self._framer.received(size):
             if not self._in_flight:
                 raise DecodeError("a reply that nobody asked for")
             asked = self._in_flight[0]
-            reply_class = asked.api.reply()
             if self.state is State.HANDSHAKE:
                 self._versions_answered(asked, frame)
-                continue
-            # Only a Fetch reply has records, views of the frame; every other message is its own copy already.
-            lasting = memoryview(bytes(frame)) if asked.api.key == 1 and self._framer.is_passing(frame) else frame
-            correlation_id, message = decode_reply(reply_class, asked.version, lasting)
-            if correlation_id != asked.correlation_id:
-                raise DecodeError(f"a reply to request {correlation_id}, where {asked.correlation_id} was next")
-            self._in_flight.popleft()
-            answers.append(Answer(asked.token, message))
+            else:
+                self._answers.append(Answer(asked.token, self._decoded(asked, frame)))
+                self._in_flight.popleft()
+        answers, self._answers = self._answers, []
         return answers
 
     def deadline(self) -> Micros | None:
@@ -160,13 +163,25 @@ class Connection:
         return min((asked.deadline for asked in self._in_flight), default=None)
 
     def closed(self, error: SparklogError, now: Micros) -> list[Answer]:
-        """The stream is gone: every request in flight fails, those overdue by RequestTimeout."""
+        """The stream is gone: every request in flight fails, those overdue by RequestTimeout.
+
+        Replies that came before bytes that are none are among the answers.
+        """
         self.state = State.CLOSED
         in_flight, self._in_flight = self._in_flight, deque()
         overdue = RequestTimeout("no reply in time; the request may still have had its effect")
-        return [
+        answers, self._answers = self._answers, []
+        return answers + [
             Answer(asked.token, None, overdue if asked.deadline <= now else error) for asked in in_flight if asked.token is not _HANDSHAKE
         ]
+
+    def _decoded(self, asked: _InFlight, frame: memoryview) -> Message:
+        # Only a Fetch reply has records, views of the frame; every other message is its own copy already.
+        lasting = memoryview(bytes(frame)) if asked.api.key == _FETCH and self._framer.is_passing(frame) else frame
+        correlation_id, message = decode_reply(reply_class(asked.api), asked.version, lasting)
+        if correlation_id != asked.correlation_id:
+            raise DecodeError(f"a reply to request {correlation_id}, where {asked.correlation_id} was next")
+        return message
 
     def _ask_versions(self, version: int, deadline: Micros) -> None:
         hello = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION)

@@ -329,7 +329,6 @@ class Fetcher:
             min_bytes=settings.fetch_min_bytes,
             max_bytes=settings.fetch_max_bytes,
             isolation_level=_ISOLATION[settings.isolation_level],
-            rack_id=settings.client_rack,
         )
         self._sessions.setdefault(node, FetchSession()).fill(request, wanted)
         knows_ids = all(want.topic_id != ZERO_UUID for want in wanted.values())

@@ -76,7 +76,7 @@ def _ask(
     request = offsets_request(positions, isolation_level, network.settings.request_timeout_ms)
     try:
         reply = network.call(request, ListOffsetsResponse, node=node, deadline=deadline)
-    except ConnectionFailed:
+    except (ConnectionFailed, RequestTimeout):
         if now_us() >= deadline:
             raise
         return

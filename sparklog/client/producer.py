@@ -286,7 +286,8 @@ class Producer:
                     raise BrokerError(code, f"topic {topic!r}")
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    why = f": {code.name}" if code is not None else ""
+                    trouble = self._network.last_error if code is None else code.name
+                    why = f": {trouble}" if trouble is not None else ""
                     raise BufferExhausted(f"nothing was known of topic {topic!r} within max_block_ms={self._settings.max_block_ms}{why}")
                 self._changed.wait(left)
             return self._network.cluster.topics[topic]

@@ -100,7 +100,6 @@ class RangeReader:
             max_bytes=self._fetch_bytes,
             isolation_level=ISOLATION_LEVELS[self._settings.isolation_level],
             topics=[FetchTopic(topic=partition.topic, topic_id=topic_id, partitions=[asked])],
-            rack_id=self._settings.client_rack,
         )
         self._network.send(node, request, fetch, version_max=VERSION_BEFORE_TOPIC_IDS if topic_id == ZERO_UUID else None)
         fetch.is_sent = True

@@ -14,6 +14,8 @@ from msgspec import Meta
 
 from sparklog.errors import SettingsError
 
+_LZ4_FAST: Final = 9
+"""Kafka's default for lz4, which means the fast compressor and not the level 9 of the thorough one."""
 INT32_MAX: Final = (1 << 31) - 1
 
 Count = Annotated[int, Meta(ge=0, le=INT32_MAX)]
@@ -32,7 +34,6 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     # every role
     bootstrap_servers: tuple[str, ...] = ("127.0.0.1:9092",)
     client_id: str = "sparklog"
-    client_rack: str = ""
     request_timeout_ms: Count = 30_000
     default_api_timeout_ms: Count = 60_000
     reconnect_backoff_ms: Count = 50
@@ -88,6 +89,8 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
         """The level of the codec chosen; None is the codec's own default."""
         if self.compression_type == "gzip" and self.compression_gzip_level >= 0:
             return self.compression_gzip_level
+        if self.compression_type == "lz4" and self.compression_lz4_level != _LZ4_FAST:
+            return self.compression_lz4_level
         if self.compression_type == "zstd":
             return self.compression_zstd_level
         return None
@@ -131,7 +134,6 @@ class CommonOptions(TypedDict, total=False):
 
     bootstrap_servers: str | Sequence[str]
     client_id: str
-    client_rack: str
     request_timeout_ms: int
     default_api_timeout_ms: int
     reconnect_backoff_ms: int
@@ -190,13 +192,13 @@ class ConsumerOptions(CommonOptions, total=False):
 _ROLES: Final = {"producer": ProducerOptions, "consumer": ConsumerOptions, "admin": AdminOptions}
 
 _WITHOUT_EFFECT = """
-auto.commit.interval.ms auto.include.jmx.reporter bootstrap.controllers client.dns.lookup config.providers default.list.key.serde.inner
-default.list.key.serde.type default.list.value.serde.inner default.list.value.serde.type enable.auto.commit enable.metrics.push
-exclude.internal.topics group.id group.instance.id group.protocol group.remote.assignor heartbeat.interval.ms interceptor.classes
-key.deserializer key.serializer max.poll.interval.ms metadata.max.idle.ms metric.reporters metrics.num.samples metrics.recording.level
-metrics.sample.window.ms partition.assignment.strategy partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms
-partitioner.class rebalance.timeout.ms sasl.client.callback.handler.class sasl.jaas.config sasl.kerberos.kinit.cmd
-sasl.kerberos.min.time.before.relogin sasl.kerberos.service.name sasl.kerberos.ticket.renew.jitter
+auto.commit.interval.ms auto.include.jmx.reporter bootstrap.controllers client.dns.lookup client.rack config.providers
+default.list.key.serde.inner default.list.key.serde.type default.list.value.serde.inner default.list.value.serde.type enable.auto.commit
+enable.metrics.push exclude.internal.topics group.id group.instance.id group.protocol group.remote.assignor heartbeat.interval.ms
+interceptor.classes key.deserializer key.serializer max.poll.interval.ms metadata.max.idle.ms metric.reporters metrics.num.samples
+metrics.recording.level metrics.sample.window.ms partition.assignment.strategy partitioner.adaptive.partitioning.enable
+partitioner.availability.timeout.ms partitioner.class rebalance.timeout.ms sasl.client.callback.handler.class sasl.jaas.config
+sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin sasl.kerberos.service.name sasl.kerberos.ticket.renew.jitter
 sasl.kerberos.ticket.renew.window.factor sasl.login.callback.handler.class sasl.login.class sasl.login.connect.timeout.ms
 sasl.login.read.timeout.ms sasl.login.refresh.buffer.seconds sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor
 sasl.login.refresh.window.jitter sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms sasl.mechanism

@@ -119,6 +119,11 @@ class Network:
         link.connection.request(message, token, Micros(now + wait), version_max=version_max, expects_reply=expects_reply)
         self._flush(link)
 
+    @property
+    def last_error(self) -> SparklogError | None:
+        """The last trouble with a connection."""
+        return self._last_error
+
     def anyone(self) -> NodeId:
         """A broker that is ready, NO_NODE if none is (one is being connected to then)."""
         for link in self._links.values():
@@ -293,7 +298,7 @@ class Network:
     def _connect(self, node: NodeId, now: Micros) -> None:
         broker = self.cluster.brokers[node]
         connection = Connection(client_id=self.settings.client_id, in_flight_max=self._in_flight_max, buffers=self._buffers)
-        link = _Link(node, connection, [], Micros(now + self.settings.socket_connection_setup_timeout_ms * _MS))
+        link = _Link(node, connection, [], Micros(now + self.cluster.setup_timeout_us(node)))
         link.last_used = now
         self._links[node] = link
         try:

@@ -124,6 +124,17 @@ def test_a_reply_cut_short_is_a_decode_error() -> None:
         feed(machine, len(whole).to_bytes(4, "big") + whole)
 
 
+def test_replies_that_came_before_the_garbage_count() -> None:
+    machine = ready()
+    for token in "ab":
+        machine.request(MetadataRequest(), token, ms(2000))
+    first, _ = requests_in(machine.take_output())[0]
+    with pytest.raises(DecodeError):
+        feed(machine, reply_to(first, metadata()) + b"\0\0\0\1x")
+    answers = machine.closed(broken("garbage"), ms(0))
+    assert [(answer.token, answer.error is None) for answer in answers] == [("a", True), ("b", False)]
+
+
 def test_a_frame_larger_than_allowed_is_refused_before_a_byte_of_it_is_kept() -> None:
     machine = ready()
     machine.request(MetadataRequest(), "a", ms(2000))
