@@ -249,7 +249,8 @@ class Producer:
         finally:
             self._is_closed = True
             self._network.wake()
-            self._thread.join()
+            if threading.current_thread() is not self._thread:
+                self._thread.join()
             with self._io:
                 self._give_up(ClientClosed("the producer was closed before the record was acknowledged"))
                 self._network.close()
@@ -428,6 +429,17 @@ class Producer:
     # -- the background thread ------------------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        try:
+            self._work()
+        except BaseException as error:
+            # A fault of ours: nobody may wait for what nobody sends any more.
+            self._is_closed = True
+            with self._io:
+                self._give_up(ClientClosed(f"the producer's thread broke: {error!r}"))
+            self._run_callbacks()
+            raise
+
+    def _work(self) -> None:
         while not self._is_closed:
             with self._io:
                 self._is_wanted = False

@@ -2,7 +2,7 @@
 
 `Network` keeps one connection per broker and the knowledge of the cluster. Callers say `send(node, request, token)` and collect answers
 from `poll`; `call` is both in one, for those who have nothing else to do meanwhile. Metadata is asked for on its own while somebody polls.
-Sockets never block: waiting happens only in `poll`, which another thread may end by `wake`.
+Sockets never block: waiting happens only in `poll` and in `wait`, which another thread may end by `wake`.
 """
 
 import os
@@ -177,7 +177,9 @@ class Network:
 
     def wait(self, until: Micros) -> None:
         """Wait until a socket has something, or to be woken. Alone among all calls, this may run beside another thread's."""
-        self._selector.select(max(0, until - now_us()) / 1e6)
+        for key, _ in self._selector.select(max(0, until - now_us()) / 1e6):
+            if key.data is None:
+                self._drain_wakes()
 
     def rest(self, wait_us: int) -> None:
         """Go on working for that long; answers stay for the next `poll`."""
@@ -209,7 +211,7 @@ class Network:
             self._answers = others + self._answers
 
     def wake(self) -> None:
-        """End a `poll` that waits in another thread."""
+        """End a `wait` in another thread, or the next one if none is under way."""
         assert self._wake_out is not None
         try:
             self._wake_out.send(b"\0")
@@ -244,8 +246,7 @@ class Network:
         until = self._next_event(deadline)
         for key, events in self._selector.select(max(0, until - now) / 1e6):
             if key.data is None:
-                self._drain_wakes()
-                continue
+                continue  # a wake-up is for the thread that waits
             link: _Link = key.data
             if events & selectors.EVENT_WRITE:
                 self._writable(link)
