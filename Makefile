@@ -29,8 +29,9 @@ $(INSTALLED): pyproject.toml
 	@$(PYTHON) -c 'import sys; v = "%d.%d" % sys.version_info[:2]; sys.exit(0 if sys.version_info >= (3, 11) else "sparklog needs Python 3.11 or newer, and $(PYTHON) is " + v + "; name another: make setup PYTHON=python3.12")'
 	@test -x $(PY) || { echo 'make setup: new environment in .venv'; $(PYTHON) -m venv .venv; }
 	@echo 'make setup: installing sparklog and its development tools into .venv (a minute or two the first time)'
+	@mkdir -p build
 	@$(PY) -m pip install --quiet --disable-pip-version-check 'setuptools>=77' 'Cython>=3.1,<4'
-	@SPARKLOG_PURE=1 $(PY) -m pip install --quiet --disable-pip-version-check --no-build-isolation --config-settings editable_mode=compat --editable '.[dev]'
+	@SPARKLOG_PURE=1 $(PY) -m pip install --quiet --disable-pip-version-check --no-build-isolation --config-settings editable_mode=compat --editable '.[dev]' 2>build/install.log || { cat build/install.log >&2; exit 1; }
 	@touch $@
 
 $(KERNELS): $(INSTALLED) setup.py $(KERNEL_SOURCES)
