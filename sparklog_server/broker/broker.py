@@ -357,7 +357,9 @@ class Broker:
         for session, reason in context.disconnects:
             self._close(session, reason)
         context.disconnects.clear()
-        self._effects.extend(partitions.due_syncs())
+        if self.is_stopping:
+            partitions.hurry()
+        self._effects.extend(partitions.due_syncs(now))
         if self.is_stopping and not self.is_stopped and partitions.is_quiet and self._quorum.is_quiet:
             self._quorum.close(now)
             partitions.close(now)

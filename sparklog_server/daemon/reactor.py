@@ -100,6 +100,11 @@ class Reactor:
         with contextlib.suppress(BlockingIOError):  # the pipe is full of wake-ups already
             os.write(self._wake_writer, b"\0")
 
+    @property
+    def wake_descriptor(self) -> int:
+        """A byte written here ends the wait of the current turn."""
+        return self._wake_writer
+
     def turn(self, timeout_s: float | None) -> None:
         """Wait until something is ready, at most so long (None: for ever), and call whoever it concerns.
 

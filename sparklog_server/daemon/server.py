@@ -88,6 +88,8 @@ class Server:
 
     def run(self) -> int:
         """Start, say so, serve until a signal, stop."""
+        # A signal that arrives just before the wait would be handled only after it: the system's own handler ends the wait.
+        signal.set_wakeup_fd(self._reactor.wake_descriptor, warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, self._signalled)
         signal.signal(signal.SIGINT, self._signalled)
         try:

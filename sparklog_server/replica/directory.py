@@ -1,7 +1,9 @@
 """One log directory with the partitions that live in it: they are synced together, and lost together.
 
-Group commit: one sync is in flight at a time, and everything appended meanwhile shares the next. A failed sync or write is final: what the
-kernel dropped cannot be synced by trying again, so the directory stays offline until the process starts anew.
+Group commit: one sync is in flight at a time, and everything appended meanwhile shares the next. It begins at once when somebody waits
+for what it makes durable, else within 2 ms, so that a stream of unawaited records does not keep the disk busy with syncs of a few bytes.
+A failed sync or write is final: what the kernel dropped cannot be synced by trying again, so the directory stays offline until the
+process starts anew.
 """
 
 from collections.abc import Callable
@@ -11,6 +13,9 @@ from sparklog.model import Instant, Micros, Offset, Ticket, TopicPartition
 from sparklog_server.disk.door import DiskFile, StorageError
 from sparklog_server.log.log_dir import LogDir
 from sparklog_server.replica.partition import Partition
+
+LINGER_US = 2_000
+"""How long appended records may stay unsynced while nobody waits for them."""
 
 Trace = Callable[..., None]
 
@@ -26,6 +31,7 @@ class Directory:
         "_checkpoint_interval_us",
         "_dirty",
         "_in_flight",
+        "_is_awaited",
         "_settling_bytes",
         "_trace",
         "_unsynced_bytes",
@@ -34,6 +40,7 @@ class Directory:
         "error",
         "log_dir",
         "partitions",
+        "sync_at_us",
     )
 
     def __init__(self, log_dir: LogDir, *, checkpoint_interval_ms: int, unsynced_bytes_max: int, trace: Trace) -> None:
@@ -48,11 +55,19 @@ class Directory:
         self.error: StorageError | None = None
         self._dirty: dict[Partition, None] = {}
         self._in_flight: list[tuple[Partition, Offset]] = []
+        self._is_awaited = False  # somebody waits for what is dirty
+        self.sync_at_us: Micros | None = None  # when what is dirty is synced even so
 
-    @property
-    def is_sync_due(self) -> bool:
+    def is_sync_due(self, now: Instant) -> bool:
         """Whether a sync should begin now."""
-        return bool(self._dirty) and not self._in_flight
+        if self._in_flight or self.sync_at_us is None:
+            return False
+        return self._is_awaited or self.sync_at_us <= now.mono_us
+
+    def deadline(self) -> Micros | None:
+        """When to ask again whether a sync or a checkpoint is due."""
+        sync_at_us = None if self._in_flight else self.sync_at_us
+        return min((at for at in (sync_at_us, self.checkpoint_at_us) if at is not None), default=None)
 
     @property
     def is_quiet(self) -> bool:
@@ -64,14 +79,20 @@ class Directory:
         """Whether so much waits for the disk that nobody should add to it."""
         return self._unsynced_bytes + self._settling_bytes > self._unsynced_bytes_max
 
-    def mark_dirty(self, partition: Partition, size: int) -> None:
+    def mark_dirty(self, partition: Partition, size: int, now: Instant) -> None:
         """`partition` has `size` more bytes of records that are not durable yet."""
         self._dirty[partition] = None
         self._unsynced_bytes += size
+        if self.sync_at_us is None:
+            self.sync_at_us = Micros(now.mono_us + LINGER_US)
+
+    def hurry(self) -> None:
+        """Somebody waits for what is dirty now."""
+        self._is_awaited = True
 
     def begin_sync(self, ticket: Ticket) -> Sync | None:
         """The effect that makes everything appended so far durable; None if nothing was left to sync."""
-        assert self.is_sync_due, self.log_dir.path
+        assert not self._in_flight, self.log_dir.path
         files: list[DiskFile] = []
         for partition in self._dirty:
             if partition in self.partitions:
@@ -79,7 +100,9 @@ class Directory:
                 files.extend(partition_files)
                 self._in_flight.append((partition, end_offset))
         self._dirty = {}
-        self._settling_bytes, self._unsynced_bytes = self._unsynced_bytes, 0
+        self._is_awaited = False
+        self.sync_at_us = None
+        self._settling_bytes, self._unsynced_bytes = self._unsynced_bytes if self._in_flight else 0, 0
         return Sync(ticket, files, self.log_dir.path) if self._in_flight else None
 
     def synced(self, now: Instant) -> None:
@@ -109,6 +132,7 @@ class Directory:
         self._dirty = {}
         self._in_flight = []
         self._unsynced_bytes = self._settling_bytes = 0
+        self.sync_at_us = None
         self.checkpoint_at_us = None
         for partition in self.partitions:
             partition.go_offline()

@@ -32,8 +32,11 @@ class Home(Protocol):
     def is_congested(self) -> bool:
         """Whether so much waits for the disk that nobody should add to it."""
 
-    def mark_dirty(self, partition: "Partition", size: int) -> None:
+    def mark_dirty(self, partition: "Partition", size: int, now: Instant) -> None:
         """`partition` has `size` more bytes of records that are not durable yet."""
+
+    def hurry(self) -> None:
+        """Somebody waits for what is dirty now."""
 
     def storage_failed(self, error: StorageError) -> None:
         """The disk refused: every partition of the directory goes offline, the caller's too."""
@@ -86,7 +89,7 @@ class Partition:
             raise PartitionUnavailable(ErrorCode.KAFKA_STORAGE_ERROR) from error
         self._own_end_moved(log.recovery_point if waits_for_sync else log.log_end_offset)
         if waits_for_sync and log.recovery_point < log.log_end_offset:
-            self._home.mark_dirty(self, 0)
+            self._home.mark_dirty(self, 0, now)
 
     def leader_for(self, claimed_epoch: int) -> LeaderReplica:
         """The leadership, if a peer that believes in `claimed_epoch` (-1: none claimed) may use it. Raises PartitionUnavailable."""
@@ -116,6 +119,23 @@ class Partition:
         """Whether acks=all may be promised: the ISR, this leader included, has `min.insync.replicas` members."""
         return self.leader is None or 1 + len(self.leader.in_sync_followers) >= self.in_sync_min
 
+    # -- waiting
+
+    def park(self, until: Offset, token: object) -> None:
+        """Hand `token` back when the high watermark reaches `until`. Raises PurgatoryFull."""
+        self.purgatory.park(until, token)
+        self._hurry()
+
+    def watch(self, token: object) -> int:
+        """Hand `token` back at the next move of the high watermark, once. Returns the key for `unwatch`. Raises PurgatoryFull."""
+        key = self.purgatory.watch(token)
+        self._hurry()
+        return key
+
+    def _hurry(self) -> None:
+        if self._waits_for_sync and self.log.recovery_point < self.log.log_end_offset:
+            self._home.hurry()
+
     # -- append, read and sync
 
     def append(self, records: memoryview, now: Instant) -> AppendResult:
@@ -130,10 +150,12 @@ class Partition:
             raise PartitionUnavailable(ErrorCode.KAFKA_STORAGE_ERROR) from error
         log = self.log
         if self._waits_for_sync:
-            self._home.mark_dirty(self, len(records))
+            self._home.mark_dirty(self, len(records), now)
+            if self.purgatory:
+                self._home.hurry()
         else:
             if log.has_sealed_unsynced:
-                self._home.mark_dirty(self, 0)  # nobody waits, but a crash shall not cost the scan of a whole segment
+                self._home.mark_dirty(self, 0, now)  # nobody waits, but a crash shall not cost the scan of a whole segment
             self._own_end_moved(log.log_end_offset)
         return result
 

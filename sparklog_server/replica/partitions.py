@@ -154,11 +154,11 @@ class Partitions:
 
     # -- syncs
 
-    def due_syncs(self) -> list[Sync]:
+    def due_syncs(self, now: Instant) -> list[Sync]:
         """The syncs that should begin now: at most one per directory is in flight."""
         syncs = []
         for directory in self._directories:
-            if directory.is_sync_due:
+            if directory.is_sync_due(now):
                 ticket = self._tickets()
                 sync = directory.begin_sync(ticket)
                 if sync is not None:
@@ -177,8 +177,14 @@ class Partitions:
         return runs
 
     def deadline(self) -> Micros | None:
-        """When the next checkpoint is due."""
-        return min((directory.checkpoint_at_us for directory in self._directories if directory.checkpoint_at_us is not None), default=None)
+        """When the next sync or checkpoint is due."""
+        deadlines = (directory.deadline() for directory in self._directories)
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    def hurry(self) -> None:
+        """Have everything appended become durable as soon as can be."""
+        for directory in self._directories:
+            directory.hurry()
 
     def finished(self, ticket: Ticket, result: object, now: Instant) -> bool:
         """The result of a sync or job of ours; False if the ticket is somebody else's."""

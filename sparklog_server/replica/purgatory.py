@@ -26,6 +26,9 @@ class Purgatory:
     def __len__(self) -> int:
         return len(self._heap) + len(self._watchers)
 
+    def __bool__(self) -> bool:
+        return bool(self._heap or self._watchers)
+
     def park(self, until: Offset, token: object) -> None:
         """Keep `token` until the high watermark reaches `until`. Raises PurgatoryFull."""
         if len(self) >= self._limit:

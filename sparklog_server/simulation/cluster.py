@@ -72,6 +72,7 @@ class SimulatedNode:
         self._connections: dict[SessionId, SimulatedConnection] = {}
         self.broker: Broker | None = None
         self.trace: list[str] = []
+        self.syncs = 0  # begun, over all lives
         self.halted: str | None = None
 
     # -- life
@@ -148,6 +149,7 @@ class SimulatedNode:
                     if connection is not None:
                         connection.answered(b"".join(_bytes_of(chunk) for chunk in chunks))
                 case Sync(ticket, files, _):
+                    self.syncs += 1
                     self._later(_SYNC_DELAY_US, partial(self._finish, ticket, partial(self.disk.sync, files)))
                 case Run(job, ticket):
                     self._later(_JOB_DELAY_US, partial(self._finish, ticket, job))

@@ -78,7 +78,7 @@ class _ParkedFetch:
                 if partition is None:
                     continue
                 try:
-                    self._watched.append((partition, partition.purgatory.watch(self)))
+                    self._watched.append((partition, partition.watch(self)))
                 except PurgatoryFull:
                     self._unwatch()
                     return False

@@ -132,7 +132,7 @@ class _ParkedLatest:
             share.fill()
             return
         try:
-            partition.purgatory.park(until, share)
+            partition.park(until, share)
         except PurgatoryFull:
             part.error_code = ErrorCode.OFFSET_NOT_AVAILABLE
             return

@@ -168,7 +168,7 @@ def _park(
         share.call = call
         share.whole = whole
         try:
-            share.partition.purgatory.park(share.until, share)
+            share.partition.park(share.until, share)
         except PurgatoryFull:
             # Appended, but its fate will not be known: as for a time-out, the client tries again and its sequence keeps the log exact.
             share.fail(ErrorCode.REQUEST_TIMED_OUT)
