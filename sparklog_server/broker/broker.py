@@ -203,6 +203,8 @@ class Broker:
         if self._held_bytes > self._held_bytes_max:
             self._close(session, f"frames not yet complete hold {self._held_bytes} bytes, where {self._held_bytes_max} are allowed")
         for frame in frames:
+            if self.is_stopping:
+                break  # what is appended now would come behind the mark of a clean stop
             if session.is_muted or session.is_closing:
                 session.backlog.append(memoryview(bytearray(frame)))
             else:
@@ -353,13 +355,14 @@ class Broker:
                     session.is_paused = False
                 context.paused.clear()
             else:
-                break
+                if self.is_stopping:
+                    partitions.hurry()
+                self._effects.extend(partitions.due_syncs(now))
+                if not partitions.released:  # a disk that refuses to begin a sync releases all who wait for it
+                    break
         for session, reason in context.disconnects:
             self._close(session, reason)
         context.disconnects.clear()
-        if self.is_stopping:
-            partitions.hurry()
-        self._effects.extend(partitions.due_syncs(now))
         if self.is_stopping and not self.is_stopped and partitions.is_quiet and self._quorum.is_quiet:
             self._quorum.close(now)
             partitions.close(now)
@@ -368,7 +371,8 @@ class Broker:
         return effects
 
     def _wake(self, now: Instant) -> None:
-        released = cast(list[Wakeable], self._partitions.released[:])
+        # Once each: a fetch of a thousand partitions reads them all when woken, and one sync may move them all.
+        released = cast(list[Wakeable], list(dict.fromkeys(self._partitions.released)))
         self._partitions.released.clear()
         for waiting in released:
             call = waiting.call
@@ -425,7 +429,7 @@ class Broker:
         if len(session.owed) >= self._in_flight_max:
             return
         session.is_muted = False
-        while session.backlog and not session.is_muted and not session.is_closing:
+        while session.backlog and not session.is_muted and not session.is_closing and not self.is_stopping:
             self._serve(session, session.backlog.popleft(), now)
         if not session.is_muted:
             self._mute_changes.append((session.id, False))

@@ -166,7 +166,7 @@ class Quorum:
         return self._controller.deadline() if self._raft.is_leader else None
 
     def close(self, now: Instant) -> None:
-        """Close the metadata log. Raises StorageError."""
+        """Close the metadata log."""
         self._raft.close(now)
 
     def _replay_log(self) -> None:

@@ -304,6 +304,15 @@ class PartitionLog:
             length = self._whole_batches(segment, position, max_bytes, at_least_one=at_least_one)
         return FileSlice(segment.file, position, length) if length > 0 else None
 
+    def holds_beyond(self, part: FileSlice, limit: Offset) -> bool:
+        """Whether batches below `limit` follow behind a slice that `read` gave for that limit."""
+        for segment in reversed(self._segments):
+            if segment.file is part.file:
+                return part.position + part.length < self._end_within(segment, limit)
+            if segment.base_offset < limit:
+                return True
+        return False
+
     def _remember(self, offset: int, segment: Segment, position: int) -> None:
         if len(self._places) >= _PLACES_MAX:
             self._places.clear()

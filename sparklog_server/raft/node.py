@@ -102,14 +102,14 @@ class RaftNode:
     ) -> "RaftNode":
         """Open or begin the metadata log in `log_dir`. Raises StorageError, ElectionStateCorrupt."""
         directory = f"{log_dir}/{METADATA_PARTITION}"
-        is_new = not disk.list(directory)
-        if is_new:
-            disk.make_directory(directory)
+        disk.make_directory(directory)
+        metadata_path = f"{directory}/partition.metadata"
+        is_identified = disk.read(metadata_path) is not None
         state_path = f"{directory}/{FILE_NAME}"
         state = parse(disk.read(state_path), state_path)
         log = PartitionLog.open(disk, directory, METADATA_PARTITION, METADATA_TOPIC_ID, settings, now=now)
-        if is_new:
-            log.sync_with_next(disk.replace(f"{directory}/partition.metadata", _TOPIC_ID_FILE))
+        if not is_identified:
+            log.sync_with_next(disk.replace(metadata_path, _TOPIC_ID_FILE))
         return cls(
             disk,
             log,
@@ -210,10 +210,14 @@ class RaftNode:
         return [Halt(f"the metadata log cannot be kept: {error}")]
 
     def close(self, now: Instant) -> None:
-        """Close the log; cleanly unless the node was halted. Raises StorageError."""
+        """Close the log; cleanly unless the node was halted or the disk refuses, and then the next start repairs it."""
         is_halted = self.role is Role.HALTED
         self._become(Role.CLOSED)
-        self.log.close(None if is_halted else now)
+        try:
+            self.log.close(None if is_halted else now)
+        except StorageError as error:
+            self._trace("metadata-log-not-closed-cleanly", path=error.path, call=error.call, reason=error.reason)
+            self.log.close()
 
     def _lead(self, now: Instant) -> list[Effect]:
         """Begin the epoch with a record of its own, without which nothing older can be committed."""

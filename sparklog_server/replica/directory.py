@@ -91,12 +91,16 @@ class Directory:
         self._is_awaited = True
 
     def begin_sync(self, ticket: Ticket) -> Sync | None:
-        """The effect that makes everything appended so far durable; None if nothing was left to sync."""
+        """The effect that makes everything appended so far durable; None if nothing was left to sync, or the disk refused."""
         assert not self._in_flight, self.log_dir.path
         files: list[DiskFile] = []
         for partition in self._dirty:
             if partition in self.partitions:
-                partition_files, end_offset = partition.begin_sync()
+                try:
+                    partition_files, end_offset = partition.begin_sync()
+                except StorageError as error:
+                    self.storage_failed(error)
+                    return None
                 files.extend(partition_files)
                 self._in_flight.append((partition, end_offset))
         self._dirty = {}

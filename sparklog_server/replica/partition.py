@@ -13,6 +13,7 @@ from sparklog.errors import ErrorCode
 from sparklog.model import Instant, LeaderEpoch, Millis, NodeId, Offset, TopicPartition
 from sparklog_server.disk.door import DiskFile, StorageError
 from sparklog_server.log.partition_log import AppendResult, PartitionLog
+from sparklog_server.log.validate import RecordsRefused
 from sparklog_server.replica.leader import LeaderReplica
 from sparklog_server.replica.purgatory import Purgatory
 
@@ -82,11 +83,7 @@ class Partition:
         start = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
         self.leader = LeaderReplica(leader_epoch, followers=followers, isr=isr, high_watermark=start, now=now)
         self.error = ErrorCode.NONE
-        try:
-            log.assign_epoch(leader_epoch, log.log_end_offset)
-        except StorageError as error:
-            self._home.storage_failed(error)
-            raise PartitionUnavailable(ErrorCode.KAFKA_STORAGE_ERROR) from error
+        log.assign_epoch(leader_epoch, log.log_end_offset)
         self._own_end_moved(log.recovery_point if waits_for_sync else log.log_end_offset)
         if waits_for_sync and log.recovery_point < log.log_end_offset:
             self._home.mark_dirty(self, 0, now)
@@ -146,8 +143,7 @@ class Partition:
         try:
             result = self.log.append(records, leader.leader_epoch, now)
         except StorageError as error:
-            self._home.storage_failed(error)
-            raise PartitionUnavailable(ErrorCode.KAFKA_STORAGE_ERROR) from error
+            raise self._failed(error) from error
         log = self.log
         if self._waits_for_sync:
             self._home.mark_dirty(self, len(records), now)
@@ -169,20 +165,35 @@ class Partition:
         try:
             return self.log.read(start, limit, bytes_max, at_least_one=at_least_one)
         except StorageError as error:
-            self._home.storage_failed(error)
-            raise PartitionUnavailable(ErrorCode.KAFKA_STORAGE_ERROR) from error
+            raise self._failed(error) from error
+
+    def holds_beyond(self, part: FileSlice, limit: Offset) -> bool:
+        """Whether batches below `limit` follow behind what `read` gave. Raises PartitionUnavailable."""
+        try:
+            return self.log.holds_beyond(part, limit)
+        except StorageError as error:
+            raise self._failed(error) from error
 
     def offset_for_timestamp(self, timestamp_ms: Millis, limit: Offset) -> tuple[Millis, Offset, LeaderEpoch] | None:
         """Timestamp, offset and epoch of the first record below `limit` at or after `timestamp_ms`. Raises PartitionUnavailable."""
         try:
             return self.log.offset_for_timestamp(timestamp_ms, limit)
         except StorageError as error:
-            self._home.storage_failed(error)
-            raise PartitionUnavailable(ErrorCode.KAFKA_STORAGE_ERROR) from error
+            raise self._failed(error) from error
+        except RecordsRefused as unreadable:
+            raise PartitionUnavailable(unreadable.code) from unreadable
 
     def max_timestamp(self, limit: Offset) -> tuple[Millis, Offset, LeaderEpoch] | None:
-        """Timestamp, offset and epoch of the record with the greatest timestamp, if it is below `limit` (KIP-734)."""
-        timestamp_ms, offset = self.log.max_timestamp()
+        """Timestamp, offset and epoch of the record with the greatest timestamp, if it is below `limit` (KIP-734).
+
+        Raises PartitionUnavailable.
+        """
+        try:
+            timestamp_ms, offset = self.log.max_timestamp()
+        except StorageError as error:
+            raise self._failed(error) from error
+        except RecordsRefused as unreadable:
+            raise PartitionUnavailable(unreadable.code) from unreadable
         if offset < 0 or offset >= limit:
             return None
         return timestamp_ms, offset, self.epoch_at(offset)
@@ -192,7 +203,7 @@ class Partition:
         return self.log.epochs.epoch_at(offset)
 
     def begin_sync(self) -> tuple[list[DiskFile], Offset]:
-        """The files to sync and the log end they will make durable."""
+        """The files to sync and the log end they will make durable. Raises StorageError."""
         return self.log.begin_sync()
 
     def synced(self, end_offset: Offset) -> None:
@@ -207,6 +218,11 @@ class Partition:
         leader = self.leader
         if leader is not None and leader.own_end_moved(end_offset):
             self.purgatory.release(leader.high_watermark, self._released)
+
+    def _failed(self, error: StorageError) -> PartitionUnavailable:
+        """The disk refused: the directory goes offline, and with it this partition; what to raise to whoever asked."""
+        self._home.storage_failed(error)
+        return PartitionUnavailable(ErrorCode.KAFKA_STORAGE_ERROR)
 
     # -- endings
 

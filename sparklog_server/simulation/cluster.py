@@ -92,10 +92,14 @@ class SimulatedNode:
     def stop(self) -> None:
         """A clean stop, whole."""
         broker = self.running
-        self._carry_out(broker.stop(self._clock.now))
+        self.begin_stop()
         while not broker.is_stopped:
             self._clock.run(until_us=self._clock.now.mono_us + 10_000)
         self._end()
+
+    def begin_stop(self) -> None:
+        """Ask for a clean stop, which takes its time."""
+        self._carry_out(self.running.stop(self._clock.now))
 
     def _end(self) -> None:
         self._life += 1

@@ -160,3 +160,17 @@ def test_bytes_behind_a_request_are_passed_over_as_kafka_does(world: World) -> N
     client._expected.append((7, ApiVersionsResponse, 0))
     client.send_bytes(b"\x00\x00\x00\x0d\x00\x12\x00\x00\x00\x00\x00\x07\xff\xff\x00\x01\x02")
     assert [reply.error_code for reply in client.replies] == [0]
+
+
+def test_nothing_is_appended_once_a_stop_has_begun(world: World) -> None:
+    client = world.node.connect()
+    world.create(client, "t")
+    client.replies.clear()
+    client.send(produce("t", world.batch(b"before"), acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse)
+    broker = world.node.running
+    world.node.begin_stop()
+    for _ in range(40):
+        client.send(produce("t", world.batch(b"after"), acks=1), PRODUCE_BY_NAME, ProduceResponse)
+        world.clock.run(until_us=world.clock.now.mono_us + 500)
+    assert broker.is_stopped
+    assert [produced(reply) for reply in client.replies] == [(0, 0)]

@@ -3,6 +3,7 @@
 Sessions (KIP-227) are optional for a broker: a full fetch is answered with session id 0, so the client goes on sending full fetches.
 """
 
+from sparklog.effects import FileSlice
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, Offset
 from sparklog.wire.messages.fetch import (
@@ -20,6 +21,7 @@ from sparklog_server.replica.partition import Partition, PartitionUnavailable
 from sparklog_server.replica.purgatory import PurgatoryFull
 
 _TOPIC_IDS_SINCE = 13
+_STORAGE_ERROR_SINCE = 6  # an earlier client would take it for final, and not look for the leader again
 _READ_COMMITTED = 1
 _FULL_FETCH_EPOCHS = (-1, 0)
 
@@ -41,20 +43,23 @@ def fetch(context: Context, call: Call, request: FetchRequest, now: Instant) -> 
 class _ParkedFetch:
     """A fetch, and where it watches while what it asked for is not there yet."""
 
-    __slots__ = ("_context", "_request", "_watched", "call")
+    __slots__ = ("_context", "_given", "_request", "_watched", "call")
 
     def __init__(self, context: Context, call: Call, request: FetchRequest) -> None:
         self.call = call
         self._context = context
         self._request = request
+        self._given: list[tuple[Partition, FileSlice, Offset]] = []
         self._watched: list[tuple[Partition, int]] = []
 
     def read(self) -> tuple[FetchResponse, bool]:
         """What can be answered now, and whether it should be: enough bytes, or an error the client must hear of."""
         request = self._request
         room = min(request.max_bytes, self._context.settings.fetch_max_bytes)
+        wanted_bytes = min(request.min_bytes, room)
         found_bytes = 0
         failed = False
+        self._given.clear()
         responses = []
         for topic in request.topics:
             parts = []
@@ -67,7 +72,11 @@ class _ParkedFetch:
                 failed |= part.error_code != 0
                 parts.append(part)
             responses.append(FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=parts))
-        return FetchResponse(responses=responses), failed or found_bytes >= request.min_bytes
+        return FetchResponse(responses=responses), failed or found_bytes >= wanted_bytes or self._was_cut()
+
+    def _was_cut(self) -> bool:
+        """Whether a limit or the end of a segment, not the end of what is committed, ended what was given: waiting adds nothing to it."""
+        return any(partition.holds_beyond(part, limit) for partition, part, limit in self._given)
 
     def watch(self) -> bool:
         """Watch every partition for its next move; False if one of them has no room for another watcher."""
@@ -134,7 +143,10 @@ class _ParkedFetch:
             start = Offset(asked.fetch_offset)
             # The log end, not the high watermark, bounds what may be asked for: a client may stand just past what is committed.
             if start < limit or start > partition.log.log_end_offset or start < part.log_start_offset:
-                part.records = partition.read(start, limit, min(asked.partition_max_bytes, room), at_least_one=at_least_one)
+                given = partition.read(start, limit, min(asked.partition_max_bytes, room), at_least_one=at_least_one)
+                if given is not None:
+                    self._given.append((partition, given, limit))
+                    part.records = given
             if part.records is None:
                 part.records = b""
         except PartitionUnavailable as unavailable:
@@ -143,4 +155,6 @@ class _ParkedFetch:
             part.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
         if part.error_code:
             part.records = b""
+            if part.error_code == ErrorCode.KAFKA_STORAGE_ERROR and self.call.version < _STORAGE_ERROR_SINCE:
+                part.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         return part
