@@ -59,7 +59,7 @@ class LogDir:
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.high_watermarks: dict[TopicPartition, Offset] = {}
         self.was_clean = False
-        self.is_offline = False
+        self._checkpointed: dict[TopicPartition, None] = {}  # whom the checkpoints may name, on disk or on their way there
         self._disk = disk
         self._entropy = entropy
 
@@ -99,6 +99,7 @@ class LogDir:
         self.high_watermarks = self._read_checkpoint(HIGH_WATERMARK_FILE)
         recovery_points = self._read_checkpoint(RECOVERY_POINT_FILE)
         log_starts = self._read_checkpoint(LOG_START_FILE)
+        self._checkpointed = dict.fromkeys((*self.high_watermarks, *recovery_points, *log_starts))
         for name in disk.list(path):
             if name.endswith((DELETE_SUFFIX, ASIDE_SUFFIX)):
                 disk.remove(f"{path}/{name}")
@@ -134,12 +135,29 @@ class LogDir:
     def create(self, topic_partition: TopicPartition, topic_id: Uuid, settings: LogSettings, now: Instant) -> PartitionLog:
         """Make the directory of a partition and begin its log. Raises StorageError."""
         assert topic_partition not in self.logs, topic_partition
+        if topic_partition in self._checkpointed:
+            self._strike_out()
         directory = f"{self.path}/{topic_partition}"
         self._disk.make_directory(directory)
         log = PartitionLog.open(self._disk, directory, topic_partition, topic_id, settings, now=now)
         self.logs[topic_partition] = log
         self.identify(topic_partition, topic_id)
         return log
+
+    def _strike_out(self) -> None:
+        """Take those that are gone out of the checkpoints: what is said of a deleted log would pass for true of the next of its name.
+
+        Blocks, for the first record must not come before. Raises StorageError.
+        """
+        for name in (RECOVERY_POINT_FILE, HIGH_WATERMARK_FILE, LOG_START_FILE):
+            offsets = self._read_checkpoint(name)
+            kept = {topic_partition: offset for topic_partition, offset in offsets.items() if topic_partition in self.logs}
+            if len(kept) < len(offsets):
+                self._disk.write(f"{self.path}/{name}", render_offsets(kept))
+        self._checkpointed = dict.fromkeys(self.logs)
+        self.high_watermarks = {
+            topic_partition: offset for topic_partition, offset in self.high_watermarks.items() if topic_partition in self.logs
+        }
 
     def identify(self, topic_partition: TopicPartition, topic_id: Uuid) -> None:
         """Write down which topic a partition belongs to; durable with its next sync, as its first record is. Raises StorageError."""
@@ -176,6 +194,7 @@ class LogDir:
             HIGH_WATERMARK_FILE: render_offsets(high_watermarks),
             LOG_START_FILE: render_offsets(log_starts),
         }
+        self._checkpointed |= dict.fromkeys(recovery_points)
 
         def write() -> None:
             disk.sync([disk.replace(f"{path}/{name}", content) for name, content in contents.items()])

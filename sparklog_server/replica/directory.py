@@ -28,15 +28,16 @@ class Directory:
     """
 
     __slots__ = (
+        "_checkpoint_at_us",
         "_checkpoint_interval_us",
         "_dirty",
         "_in_flight",
         "_is_awaited",
+        "_is_checkpointing",
         "_settling_bytes",
         "_trace",
         "_unsynced_bytes",
         "_unsynced_bytes_max",
-        "checkpoint_at_us",
         "error",
         "log_dir",
         "partitions",
@@ -45,7 +46,8 @@ class Directory:
 
     def __init__(self, log_dir: LogDir, *, checkpoint_interval_ms: int, unsynced_bytes_max: int, trace: Trace) -> None:
         self.log_dir = log_dir
-        self.checkpoint_at_us: Micros | None = None
+        self._checkpoint_at_us: Micros | None = None
+        self._is_checkpointing = False
         self._checkpoint_interval_us = checkpoint_interval_ms * 1000
         self._unsynced_bytes_max = unsynced_bytes_max
         self._unsynced_bytes = 0  # appended, and waiting for the next sync
@@ -67,7 +69,8 @@ class Directory:
     def deadline(self) -> Micros | None:
         """When to ask again whether a sync or a checkpoint is due."""
         sync_at_us = None if self._in_flight else self.sync_at_us
-        return min((at for at in (sync_at_us, self.checkpoint_at_us) if at is not None), default=None)
+        checkpoint_at_us = None if self._is_checkpointing else self._checkpoint_at_us
+        return min((at for at in (sync_at_us, checkpoint_at_us) if at is not None), default=None)
 
     @property
     def is_quiet(self) -> bool:
@@ -113,16 +116,32 @@ class Directory:
         """The sync in flight returned: its records are durable, and a checkpoint should soon say so."""
         in_flight, self._in_flight = self._in_flight, []
         self._settling_bytes = 0
-        if self.checkpoint_at_us is None:
-            self.checkpoint_at_us = Micros(now.mono_us + self._checkpoint_interval_us)
+        if self._checkpoint_at_us is None:
+            self._checkpoint_at_us = Micros(now.mono_us + self._checkpoint_interval_us)
         for partition, end_offset in in_flight:
             if partition in self.partitions:
                 partition.synced(end_offset)
 
+    def is_checkpoint_due(self, now: Instant) -> bool:
+        """Whether a checkpoint should begin now; never beside another, which could put older offsets over newer ones."""
+        return not self._is_checkpointing and self._checkpoint_at_us is not None and self._checkpoint_at_us <= now.mono_us
+
     def begin_checkpoint(self) -> Callable[[], None]:
         """The job that writes down recovery points and high watermarks as they are now."""
-        self.checkpoint_at_us = None
+        self._checkpoint_at_us = None
+        self._is_checkpointing = True
         return self.log_dir.checkpoint_job(self.high_watermarks())
+
+    def checkpoint_finished(self, error: StorageError | None) -> None:
+        """The checkpoint in flight is on disk, or never will be."""
+        self._is_checkpointing = False
+        if error is not None:
+            self.storage_failed(error)
+
+    def created(self, now: Instant) -> None:
+        """A log was begun here: a checkpoint that is in flight may name an earlier one of its name, and is followed by another at once."""
+        if self._is_checkpointing:
+            self._checkpoint_at_us = now.mono_us
 
     def high_watermarks(self) -> dict[TopicPartition, Offset]:
         """The high watermark of every partition here."""
@@ -137,6 +156,6 @@ class Directory:
         self._in_flight = []
         self._unsynced_bytes = self._settling_bytes = 0
         self.sync_at_us = None
-        self.checkpoint_at_us = None
+        self._checkpoint_at_us = None
         for partition in self.partitions:
             partition.go_offline()

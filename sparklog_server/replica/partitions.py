@@ -102,6 +102,7 @@ class Partitions:
                 log = None
             if log is None:
                 log = log_dir.create(topic_partition, topic_id, settings, now)
+                directory.created(now)
         except StorageError as error:
             directory.storage_failed(error)
             return None
@@ -124,14 +125,12 @@ class Partitions:
         return min(online, key=lambda directory: len(directory.partitions), default=None)
 
     def _lead(self, partition: Partition, placement: PartitionImage, now: Instant) -> None:
-        high_watermark = Offset(0)
-        for directory in self._directories:
-            high_watermark = max(high_watermark, directory.log_dir.high_watermarks.get(partition.topic_partition, Offset(0)))
+        home = next(directory for directory in self._directories if partition in directory.partitions)
         partition.lead(
             placement.leader_epoch,
             followers=tuple(replica for replica in placement.replicas if replica != self._node_id),
             isr=placement.isr,
-            high_watermark=high_watermark,
+            high_watermark=home.log_dir.high_watermarks.get(partition.topic_partition, Offset(0)),
             waits_for_sync=self._waits_for_sync(partition.topic_partition.topic, len(placement.replicas)),
             now=now,
         )
@@ -170,7 +169,7 @@ class Partitions:
         """The jobs that write down how far each directory is durable, where that is due."""
         runs = []
         for directory in self._directories:
-            if directory.checkpoint_at_us is not None and directory.checkpoint_at_us <= now.mono_us:
+            if directory.is_checkpoint_due(now):
                 ticket = self._tickets()
                 self._checkpoints[ticket] = directory
                 runs.append(Run(directory.begin_checkpoint(), ticket))
@@ -197,8 +196,7 @@ class Partitions:
             return True
         directory = self._checkpoints.pop(ticket, None)
         if directory is not None:
-            if isinstance(result, StorageError):
-                directory.storage_failed(result)
+            directory.checkpoint_finished(result if isinstance(result, StorageError) else None)
             return True
         if ticket in self._removals:
             self._removals.discard(ticket)

@@ -1,0 +1,33 @@
+"""A topic is deleted and another gets its name: nothing that was said of the first holds for the second."""
+
+import pytest
+
+from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from sparklog.wire.messages.fetch import FetchResponse
+from sparklog.wire.messages.produce import ProduceResponse
+from tests.broker.world import ACKS_ALL, FETCH_BY_NAME, PRODUCE_BY_NAME, World, fetch, fetched, produce
+
+
+@pytest.mark.parametrize("seed", [5, 14, 19, 21, 56, 59, 60, 61])  # the first six once read torn batches as sound ones
+def test_a_checkpoint_of_a_deleted_topic_does_not_vouch_for_the_next_of_its_name(seed: int) -> None:
+    world = World(seed)
+    world.node.start()
+    world.settle()
+    client = world.node.connect()
+    world.create(client, "t")
+    client.replies.clear()
+    for _ in range(50):
+        client.send(produce("t", world.batch(b"old")), PRODUCE_BY_NAME, ProduceResponse)
+    world.settle(ms=7000)  # a checkpoint says that 50 records are durable
+    world.ask(client, DeleteTopicsRequest(topic_names=["t"], timeout_ms=10), 4, DeleteTopicsResponse)
+    world.create(client, "t")
+    world.ask(client, produce("t", world.batch(b"new 0"), acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse)
+    for number in range(1, 31):
+        client.send(produce("t", world.batch(b"new %d" % number + b" " * 700)), PRODUCE_BY_NAME, ProduceResponse)
+    world.node.kill()
+    world.node.start()
+    world.settle()
+    code, values = fetched(world.ask(world.node.connect(), fetch("t", 0), FETCH_BY_NAME, FetchResponse))
+    assert code == 0
+    assert [value.strip() for value in values] == [b"new %d" % number for number in range(len(values))]
+    assert values
