@@ -96,12 +96,12 @@ class Brokers:
 
     def fence_silent(self, image: MetadataImage, now: Instant, settings_for: SettingsFor) -> tuple[Message, ...]:
         """The records that fence one broker that was silent for too long; one at a time, so that the next sees the effect."""
-        for node, session in self._sessions.items():
-            broker = image.brokers.get(node)
-            if not self._is_silent(node, session, now) or broker is None or broker.is_fenced:
-                continue
+        silent = [node for node, session in self._sessions.items() if self._is_silent(node, session, now)]
+        for node in silent:
             del self._sessions[node]
-            return tuple(fencing(image, broker, settings_for))
+            broker = image.brokers.get(node)
+            if broker is not None and not broker.is_fenced:
+                return tuple(fencing(image, broker, settings_for))
         return ()
 
     def deadline(self) -> Micros | None:

@@ -5,7 +5,7 @@ import pytest
 from sparklog.errors import ErrorCode
 from sparklog.wire.messages.fetch import FetchResponse
 from sparklog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from sparklog.wire.messages.list_offsets import ListOffsetsResponse
+from sparklog.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
 from sparklog.wire.messages.produce import ProduceResponse
 from tests.broker.world import ACKS_ALL, FETCH_BY_NAME, PRODUCE_BY_NAME, World, fetch, fetched, latest, listed, produce, produced
 
@@ -141,3 +141,20 @@ def test_a_full_disk_is_told_to_the_producer_and_what_was_acknowledged_is_still_
     world.node.start()
     world.settle()
     assert fetched(world.ask(world.node.connect(), fetch("t", 0), FETCH_BY_NAME, FetchResponse)) == (0, [b"kept"])
+
+
+def test_a_partition_whose_offset_is_asked_for_twice_is_refused_and_the_others_are_not(world: World) -> None:
+    client = world.node.connect()
+    world.create(client, "t", partitions=2)
+    parts = [ListOffsetsPartition(partition_index=index, timestamp=-1) for index in (0, 1, 0)]
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=parts)])
+    answer = world.ask(client, request, 7, ListOffsetsResponse)
+    assert [part.error_code for part in answer.topics[0].partitions] == [ErrorCode.INVALID_REQUEST, 0, ErrorCode.INVALID_REQUEST]
+
+
+def test_a_batch_of_a_transaction_is_refused_while_there_are_none(world: World) -> None:
+    client = world.node.connect()
+    world.create(client, "t")
+    batch = world.batch(b"x", producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True)
+    answer = world.ask(client, produce("t", batch), PRODUCE_BY_NAME, ProduceResponse)
+    assert produced(answer) == (ErrorCode.INVALID_TXN_STATE, -1)

@@ -93,3 +93,32 @@ def test_the_settings_of_a_topic_tell_value_and_source(world: World) -> None:
     assert rows["retention.ms"].config_source == 5
     missing = DescribeConfigsRequest(resources=[DescribeConfigsResource(resource_type=2, resource_name="missing")])
     assert world.ask(client, missing, 4, DescribeConfigsResponse).results[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_request_for_configs_cannot_be_made_to_answer_the_same_thing_over_and_over(world: World) -> None:
+    client = world.node.connect()
+    twice = DescribeConfigsRequest(resources=[DescribeConfigsResource(resource_type=4, resource_name="1")] * 2)
+    first, second = world.ask(client, twice, 4, DescribeConfigsResponse).results
+    assert (first.error_code, second.error_code, second.configs) == (0, ErrorCode.INVALID_REQUEST, [])
+    assert first.configs
+
+
+def test_the_empty_broker_name_asks_only_for_what_was_set_for_the_whole_cluster(world: World) -> None:
+    request = DescribeConfigsRequest(resources=[DescribeConfigsResource(resource_type=4, resource_name="")])
+    (answer,) = world.ask(world.node.connect(), request, 4, DescribeConfigsResponse).results
+    assert (answer.error_code, answer.configs) == (0, [])
+
+
+def test_configs_of_an_illegal_topic_name_are_refused_as_such(world: World) -> None:
+    request = DescribeConfigsRequest(resources=[DescribeConfigsResource(resource_type=2, resource_name="no/good")])
+    (answer,) = world.ask(world.node.connect(), request, 4, DescribeConfigsResponse).results
+    assert answer.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_metadata_takes_no_topic_ids_before_version_12(world: World) -> None:
+    client = world.node.connect()
+    world.create(client, "t")
+    topic_id = ask_metadata(world, client, "t").topics[0].topic_id
+    request = MetadataRequest(topics=[MetadataRequestTopic(name="t", topic_id=topic_id)])
+    assert [topic.error_code for topic in world.ask(client, request, 11, MetadataResponse).topics] == [ErrorCode.INVALID_REQUEST]
+    assert [topic.error_code for topic in world.ask(client, request, 12, MetadataResponse).topics] == [0]

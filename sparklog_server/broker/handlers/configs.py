@@ -14,14 +14,28 @@ from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resour
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import Call
 from sparklog_server.config.describe import ConfigRow, describe_broker, describe_topic
+from sparklog_server.controller.topics import check_name
+from sparklog_server.outcome import Refused
 
 _TOPIC = 2
 _BROKER = 4
 
 
 def describe_configs(context: Context, call: Call, request: DescribeConfigsRequest, now: Instant) -> DescribeConfigsResponse:
-    """One result for each resource, in the order asked."""
-    return DescribeConfigsResponse(results=[_describe(context, call, resource, request) for resource in request.resources])
+    """One result for each resource, in the order asked; one that is asked for again is not told again."""
+    told: set[tuple[int, str]] = set()
+    results = []
+    for resource in request.resources:
+        key = (resource.resource_type, resource.resource_name)
+        results.append(_repeated(resource) if key in told else _describe(context, call, resource, request))
+        told.add(key)
+    return DescribeConfigsResponse(results=results)
+
+
+def _repeated(resource: DescribeConfigsResource) -> DescribeConfigsResult:
+    # Four bytes could ask for fifty thousand otherwise, as often as a frame has room. Kafka's own client cannot ask twice.
+    result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
+    return _refused(result, ErrorCode.INVALID_REQUEST, "the resource is named more than once")
 
 
 def _describe(context: Context, call: Call, resource: DescribeConfigsResource, request: DescribeConfigsRequest) -> DescribeConfigsResult:
@@ -30,6 +44,10 @@ def _describe(context: Context, call: Call, resource: DescribeConfigsResource, r
     if resource.resource_type == _TOPIC:
         if not context.allow(call, Operation.DESCRIBE_CONFIGS, Resource.TOPIC, resource.resource_name):
             return _refused(result, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
+        try:
+            check_name(resource.resource_name)
+        except Refused as refusal:
+            return _refused(result, refusal.code, refusal.message)
         if resource.resource_name not in context.image.topics_by_name:
             return _refused(result, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
         rows = describe_topic(context.settings, context.image.topic_config(resource.resource_name))
@@ -39,7 +57,8 @@ def _describe(context: Context, call: Call, resource: DescribeConfigsResource, r
         if resource.resource_name not in ("", str(context.settings.node_id)):
             reason = f"this is broker {context.settings.node_id}, not {resource.resource_name!r}: ask the broker itself"
             return _refused(result, ErrorCode.INVALID_REQUEST, reason)
-        rows = describe_broker(context.settings)
+        # The empty name asks for what was set while running for the whole cluster, which nothing can be yet.
+        rows = describe_broker(context.settings) if resource.resource_name else []
     else:
         return _refused(result, ErrorCode.INVALID_REQUEST, f"resource type {resource.resource_type} has no configuration here")
     wanted = resource.configuration_keys

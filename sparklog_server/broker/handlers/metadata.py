@@ -40,12 +40,17 @@ def metadata(context: Context, call: Call, request: MetadataRequest, now: Instan
     if wanted is None or (not wanted and call.version < _EMPTY_MEANS_ALL_BEFORE):
         response.topics = [_topic(topic) for topic in image.topics_by_name.values() if _may_see(context, call, topic.name)]
         return response
+    if call.version < _TOPIC_IDS_SINCE and any(asked.name is None or asked.topic_id != ZERO_UUID for asked in wanted):
+        response.topics = [
+            MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=asked.name or "", topic_id=asked.topic_id) for asked in wanted
+        ]
+        return response
     missing = []
     for asked in wanted:
         known = context.topic_of_id(asked.topic_id) if asked.topic_id != ZERO_UUID else image.topics_by_name.get(asked.name or "")
         if known is not None and _may_see(context, call, known.name):
             response.topics.append(_topic(known))
-        elif asked.topic_id != ZERO_UUID and call.version >= _TOPIC_IDS_SINCE:
+        elif asked.topic_id != ZERO_UUID:
             response.topics.append(MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id))
         elif not _may_see(context, call, asked.name or ""):
             response.topics.append(MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=asked.name or ""))

@@ -4,6 +4,8 @@
 own record although it is shown only once it is durable.
 """
 
+from collections import Counter
+
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, Millis, Offset, OffsetAndEpoch
 from sparklog.wire.messages.list_offsets import (
@@ -27,6 +29,7 @@ LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
 
 _SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+_NOT_AVAILABLE_SINCE = 5
 _READ_COMMITTED = 1
 _WAIT_MS = 30_000  # Kafka's default request.timeout.ms: a client has given up by then
 
@@ -35,11 +38,15 @@ def list_offsets(context: Context, call: Call, request: ListOffsetsRequest, now:
     """Answer every partition; those that ask for the latest offset may have to wait for the high watermark."""
     response = ListOffsetsResponse(topics=[])
     waiting = _ParkedLatest(call, response, is_committed_only=request.isolation_level == _READ_COMMITTED)
+    repeated = _repeated(request)
     for topic in request.topics:
         parts = []
         for asked in topic.partitions:
             part = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
             parts.append(part)
+            if repeated and (topic.name, asked.partition_index) in repeated:
+                part.error_code = ErrorCode.INVALID_REQUEST
+                continue
             try:
                 _answer(context, call, topic.name, asked, part, waiting)
             except PartitionUnavailable as unavailable:
@@ -49,6 +56,14 @@ def list_offsets(context: Context, call: Call, request: ListOffsetsRequest, now:
         return response
     context.park(waiting, _WAIT_MS, now)
     return Parked.MUTING
+
+
+def _repeated(request: ListOffsetsRequest) -> frozenset[tuple[str, int]]:
+    """The partitions that are asked for more than once: none of them is answered."""
+    counts = Counter((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
+    if len(counts) == counts.total():
+        return frozenset()
+    return frozenset(asked for asked, count in counts.items() if count > 1)
 
 
 def _answer(
@@ -81,6 +96,11 @@ def _answer(
             part.timestamp, part.offset, part.leader_epoch = found
 
 
+def _not_available(call: Call) -> ErrorCode:
+    """The offset will be known later, in a code that the client knows."""
+    return ErrorCode.OFFSET_NOT_AVAILABLE if call.version >= _NOT_AVAILABLE_SINCE else ErrorCode.LEADER_NOT_AVAILABLE
+
+
 class _Share:
     """One partition whose latest offset is known once the high watermark reaches `until`."""
 
@@ -101,7 +121,7 @@ class _Share:
             self.part.error_code = unavailable.code
             return
         if leader.high_watermark < self.until:
-            self.part.error_code = ErrorCode.OFFSET_NOT_AVAILABLE
+            self.part.error_code = _not_available(self.call)
             return
         latest = OffsetAndEpoch(
             partition.last_stable_offset if self.whole.is_committed_only else leader.high_watermark, leader.leader_epoch
@@ -134,7 +154,7 @@ class _ParkedLatest:
         try:
             partition.park(until, share)
         except PurgatoryFull:
-            part.error_code = ErrorCode.OFFSET_NOT_AVAILABLE
+            part.error_code = _not_available(self.call)
             return
         self.remaining.append(share)
 

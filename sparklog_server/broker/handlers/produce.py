@@ -22,6 +22,7 @@ _TOPIC_IDS_SINCE = 13
 _ZSTD_SINCE = 7
 _ZSTD = 4
 _ATTRIBUTES_AT = 22  # the low byte of a batch's attributes: bits 0-2 are the codec
+_TRANSACTIONAL = 0x10
 _ACKS_ALL = -1
 
 
@@ -88,6 +89,8 @@ def _append(
             raise PartitionUnavailable(ErrorCode.NOT_ENOUGH_REPLICAS)
         if call.version < _ZSTD_SINCE and len(records) > _ATTRIBUTES_AT and records[_ATTRIBUTES_AT] & 0x07 == _ZSTD:
             raise RecordsRefused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later (KIP-110)")
+        if len(records) > _ATTRIBUTES_AT and records[_ATTRIBUTES_AT] & _TRANSACTIONAL:
+            raise RecordsRefused(ErrorCode.INVALID_TXN_STATE, "the batch is not part of an ongoing transaction: none can be begun here yet")
         result = partition.append(records, now)
     except PartitionUnavailable as unavailable:
         part.error_code = unavailable.code
