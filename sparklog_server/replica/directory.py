@@ -1,7 +1,7 @@
 """One log directory with the partitions that live in it: they are synced together, and lost together.
 
 Group commit: one sync is in flight at a time, and everything appended meanwhile shares the next. It begins at once when somebody waits
-for what it makes durable, else within 2 ms, so that a stream of unawaited records does not keep the disk busy with syncs of a few bytes.
+for what it makes durable, else within 10 ms, so that a stream of unawaited records does not keep the disk busy with syncs of a few bytes.
 A failed sync or write is final: what the kernel dropped cannot be synced by trying again, so the directory stays offline until the
 process starts anew.
 """
@@ -14,7 +14,7 @@ from sparklog_server.disk.door import DiskFile, StorageError
 from sparklog_server.log.log_dir import LogDir
 from sparklog_server.replica.partition import Partition
 
-LINGER_US = 2_000
+LINGER_US = 10_000
 """How long appended records may stay unsynced while nobody waits for them."""
 
 Trace = Callable[..., None]

@@ -20,7 +20,7 @@ def test_a_stream_that_nobody_waits_for_shares_a_few_syncs() -> None:
     client = world.node.connect()
     for _ in range(100):
         client.send(produce("t", world.batch(b"x"), acks=1), PRODUCE_BY_NAME, ProduceResponse)
-        world.clock.run(until_us=world.clock.now.mono_us + 100)
+        world.clock.run(until_us=world.clock.now.mono_us + 300)
     world.settle()
     assert 2 <= world.node.syncs <= 6
 
