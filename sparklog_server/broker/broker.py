@@ -200,12 +200,13 @@ class Broker:
         held_bytes = framer.held_bytes
         self._held_bytes += held_bytes - session.held_bytes
         session.held_bytes = held_bytes
-        if self._held_bytes > self._held_bytes_max:
+        if held_bytes and self._held_bytes > self._held_bytes_max:
             self._close(session, f"frames not yet complete hold {self._held_bytes} bytes, where {self._held_bytes_max} are allowed")
+            self._release(session)
         for frame in frames:
-            if self.is_stopping:
-                break  # what is appended now would come behind the mark of a clean stop
-            if session.is_muted or session.is_closing:
+            if session.is_closing or self.is_stopping:
+                break  # what is appended after a stop would come behind the mark of a clean one
+            if session.is_muted:
                 session.backlog.append(memoryview(bytearray(frame)))
             else:
                 self._serve(session, frame, now)
@@ -217,14 +218,19 @@ class Broker:
         session = self._sessions.pop(session_id, None)
         if session is not None:
             session.is_closing = True
-            session.framer.release()
-            self._held_bytes -= session.held_bytes
+            self._release(session)
             for call in session.owed:
                 if call.waiting is not None:
                     call.waiting.abandoned()
             session.owed.clear()
             session.backlog.clear()
         return self._end_of_turn(now)
+
+    def _release(self, session: Session) -> None:
+        """Hold nothing any more of a frame that will not be completed."""
+        session.framer.release()
+        self._held_bytes -= session.held_bytes
+        session.held_bytes = 0
 
     def take_mute_changes(self) -> list[tuple[SessionId, bool]]:
         """The sessions that must no longer be read (True) or may be read again (False), since the last call."""

@@ -5,6 +5,7 @@
     log-start-offset-checkpoint        only where it is above the first segment
     .kafka_cleanshutdown               the last stop was clean: removed on opening, before anything is appended
     <topic>-<n>/                       a partition               <topic>-<n>.<uuid>-delete/   one whose removal was interrupted
+    <topic>-<n>.<uuid>-stray/          one that no topic claimed when the broker started: for the operator to look at, or to remove
 
 The metadata log, `__cluster_metadata-0`, may lie here too; it is not ours.
 """
@@ -29,6 +30,7 @@ LOG_START_FILE = "log-start-offset-checkpoint"
 PARTITION_METADATA_FILE = "partition.metadata"
 METADATA_LOG = TopicPartition("__cluster_metadata", 0)
 DELETE_SUFFIX = "-delete"
+STRAY_SUFFIX = "-stray"
 ASIDE_SUFFIX = ".tmp"
 _NAME_MAX = 255
 _NO_BROKER_EPOCH = -1
@@ -170,13 +172,21 @@ class LogDir:
 
     def delete(self, topic_partition: TopicPartition) -> Callable[[], None]:
         """Take a partition out of service by renaming its directory; the job that is returned removes the files. Raises StorageError."""
-        log = self.logs.pop(topic_partition)
-        log.close()
-        suffix = f".{self._entropy(16).hex()}{DELETE_SUFFIX}"
-        doomed = f"{self.path}/{str(topic_partition)[: _NAME_MAX - len(suffix)]}{suffix}"
-        self._disk.rename(log.directory, doomed)
+        doomed = self._rename(topic_partition, DELETE_SUFFIX)
         disk = self._disk
         return lambda: disk.remove(doomed)
+
+    def set_aside(self, topic_partition: TopicPartition) -> str:
+        """Take a partition out of service and keep its files; returns where. Raises StorageError."""
+        return self._rename(topic_partition, STRAY_SUFFIX)
+
+    def _rename(self, topic_partition: TopicPartition, ending: str) -> str:
+        log = self.logs.pop(topic_partition)
+        log.close()
+        suffix = f".{self._entropy(16).hex()}{ending}"
+        path = f"{self.path}/{str(topic_partition)[: _NAME_MAX - len(suffix)]}{suffix}"
+        self._disk.rename(log.directory, path)
+        return path
 
     # -- checkpoints
 

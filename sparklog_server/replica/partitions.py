@@ -67,7 +67,22 @@ class Partitions:
         for resource_type, name in delta.configs_changed:
             if resource_type == TOPIC_RESOURCE:
                 self._reconfigure(name)
+        if delta.before.offset < 0:
+            self._set_strays_aside()
         return effects
+
+    def _set_strays_aside(self) -> None:
+        """After the first image: the logs that no topic claims, left by a crash between a deletion and its renaming (or metadata lost)."""
+        for directory in self._directories:
+            claimed = frozenset(partition.topic_partition for partition in directory.partitions)
+            for topic_partition in sorted(directory.log_dir.logs.keys() - claimed):
+                if directory.error is None:
+                    try:
+                        path = directory.log_dir.set_aside(topic_partition)
+                    except StorageError as error:
+                        directory.storage_failed(error)
+                    else:
+                        self._trace("stray-log-set-aside", partition=str(topic_partition), path=path)
 
     def _follow(self, topic_partition: TopicPartition, topic_id: Uuid, placement: PartitionImage, now: Instant) -> None:
         partition = self.find(topic_partition.topic, topic_partition.partition)

@@ -174,3 +174,16 @@ def test_nothing_is_appended_once_a_stop_has_begun(world: World) -> None:
         world.clock.run(until_us=world.clock.now.mono_us + 500)
     assert broker.is_stopped
     assert [produced(reply) for reply in client.replies] == [(0, 0)]
+
+
+def test_a_session_that_holds_nothing_is_not_closed_for_what_others_hold() -> None:
+    world = World(1, **{"queued.max.request.bytes": "1000000"})
+    world.node.start()
+    world.settle()
+    client = world.node.connect()
+    hoarders = [world.node.connect() for _ in range(20)]
+    for hoarder in hoarders:
+        hoarder.send_bytes((99_000_000).to_bytes(4, "big") + bytes(100_000))
+    assert any(hoarder.is_closed for hoarder in hoarders)
+    client.send(VERSIONS, 3, ApiVersionsResponse)
+    assert isinstance(client.replies[0], ApiVersionsResponse)

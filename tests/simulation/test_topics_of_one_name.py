@@ -31,3 +31,30 @@ def test_a_checkpoint_of_a_deleted_topic_does_not_vouch_for_the_next_of_its_name
     assert code == 0
     assert [value.strip() for value in values] == [b"new %d" % number for number in range(len(values))]
     assert values
+
+
+def test_a_log_whose_topic_was_deleted_just_before_the_crash_is_set_aside() -> None:
+    world = World(seed=1)
+    world.node.start()
+    world.settle()
+    client = world.node.connect()
+    world.create(client, "t")
+    world.create(client, "kept")
+    world.ask(client, produce("t", world.batch(b"old"), acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse)
+    world.disk.fault = lambda call, path: f"no power for {path}" if call == "rename" else None
+    world.ask(client, DeleteTopicsRequest(topic_names=["t"], timeout_ms=10), 4, DeleteTopicsResponse)
+    world.node.kill()
+    world.disk.fault = None
+    world.disk.remove("/data/t-0/partition.metadata")  # as if it had never reached the disk
+    world.node.start()
+    world.settle()
+    client = world.node.connect()
+    names = [name for name in world.disk.list("/data") if name.endswith(("-0", "-stray"))]
+    assert [name.partition(".")[0] for name in names] == ["__cluster_metadata-0", "kept-0", "t-0"]
+    assert names[2].endswith("-stray")
+    world.create(client, "t")
+    assert fetched(world.ask(client, fetch("t", 0, max_wait_ms=0), FETCH_BY_NAME, FetchResponse)) == (0, [])
+    world.node.stop()
+    world.node.start()
+    world.settle()
+    assert names[2] in world.disk.list("/data")
