@@ -53,7 +53,7 @@ class OsFile:
     """A file of the operating system, its descriptor opened on need.
 
     Invariants: only `[0, size)` counts, whatever a failed write left behind it; after `close` the descriptor is no longer taken away by the
-    bound on open files, and goes when the last slice that holds this object does.
+    bound on open files, goes when the last slice that holds this object does, and is never opened again.
     """
 
     __slots__ = ("__weakref__", "_disk", "_fd", "_has_new_name", "_place", "_seen_size", "_was_read", "is_closed", "path", "size")
@@ -154,6 +154,9 @@ class OsDisk:
 
     def open_descriptor(self, file: OsFile, flags: int = os.O_RDWR) -> int:
         """Give `file` a descriptor, and take one away from a file that was not used lately if there are too many."""
+        if file.is_closed:
+            # Its path may name another file by now: a topic was deleted, and another has its name.
+            raise StorageError(file.path, "open", "the file was closed meanwhile")
         with _storage(file.path, "open"):
             fd = os.open(file.path, flags | os.O_CLOEXEC, 0o644)
         with self._guard:

@@ -182,6 +182,8 @@ class PartitionLog:
         self.log_end_offset = Offset(last_offset + 1)
         if has_producer:
             self._producers.appended(header, base_offset, max_timestamp)
+            if len(self._producers.producers) >= self._producers.swept_from:
+                self._producers.expire(now.wall_ms, settings.producer_id_expiration_ms)
         return AppendResult(base_offset, Offset(last_offset), append_time, self.log_start_offset, False)
 
     def append_own(self, batches: bytearray, leader_epoch: LeaderEpoch, now: Instant) -> AppendResult:

@@ -20,6 +20,7 @@ from sparklog.record.batch import CONTROL_BIT, NO_TIMESTAMP, SEQUENCE_MAX, TRANS
 from .validate import HeaderFields, RecordsRefused
 
 BATCHES_KEPT = 5
+_SWEPT_FROM = 1024
 SNAPSHOT_VERSION = 1
 NO_SEQUENCE = -1
 _HEAD = Struct(">hIi")
@@ -48,12 +49,16 @@ class Producer:
 
 
 class ProducerState:
-    """The producers of one partition, as of everything in its log."""
+    """The producers of one partition, as of everything in its log.
 
-    __slots__ = ("producers",)
+    `swept_from` is how many are enough to look for expired ones: every client brings an id of its own, and a log may seldom roll.
+    """
+
+    __slots__ = ("producers", "swept_from")
 
     def __init__(self) -> None:
         self.producers: dict[int, Producer] = {}
+        self.swept_from = _SWEPT_FROM
 
     def check(self, header: HeaderFields) -> Batch | None:
         """Judge the next batch of a client that has a producer id: None to append it, or the batch it repeats. Raises RecordsRefused."""
@@ -121,6 +126,7 @@ class ProducerState:
         ]
         for producer_id in expired:
             del self.producers[producer_id]
+        self.swept_from = max(_SWEPT_FROM, 2 * len(self.producers))
 
     def render(self) -> bytes:
         """The content of a snapshot file."""

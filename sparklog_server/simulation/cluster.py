@@ -4,11 +4,11 @@ What the daemon does with sockets and threads happens here by events: a sync or 
 may fall between any two effects. Replies are collected in the client's connection, whole frames in order.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 
-from sparklog.effects import Disconnect, Effect, FileSlice, Halt, Reply, Run, SendTo, Sync
+from sparklog.effects import Chunk, Disconnect, Effect, FileSlice, Halt, Reply, Run, SendTo, Sync
 from sparklog.model import SessionId, Ticket
 from sparklog.wire.header import decode_reply, encode_request
 from sparklog.wire.schema import Message
@@ -151,7 +151,7 @@ class SimulatedNode:
                 case Reply(session, chunks):
                     connection = self._connections.get(session)
                     if connection is not None:
-                        connection.answered(b"".join(_bytes_of(chunk) for chunk in chunks))
+                        self._reply(connection, chunks)
                 case Sync(ticket, files, _):
                     self.syncs += 1
                     self._later(_SYNC_DELAY_US, partial(self._finish, ticket, partial(self.disk.sync, files)))
@@ -169,6 +169,17 @@ class SimulatedNode:
                 case SendTo():
                     raise AssertionError("a cluster of one sends to nobody")
         self._set_timer()
+
+    def _reply(self, connection: SimulatedConnection, chunks: Sequence[Chunk]) -> None:
+        """Send a reply; one that the disk does not give up whole ends the connection, since its length was promised."""
+        try:
+            frame = b"".join(_bytes_of(chunk) for chunk in chunks)
+        except StorageError:
+            connection.is_closed = True
+            del self._connections[connection.session_id]
+            self._later((0, 0), partial(self._disconnected, connection.session_id))
+        else:
+            connection.answered(frame)
 
     def _disconnected(self, session: SessionId) -> None:
         self._carry_out(self.running.disconnected(session, self._clock.now))
@@ -204,5 +215,5 @@ class SimulatedNode:
         self.trace.append(" ".join((event, *(f"{name}={value}" for name, value in fields.items()))))
 
 
-def _bytes_of(chunk: bytes | bytearray | memoryview | FileSlice) -> bytes:
+def _bytes_of(chunk: Chunk) -> bytes:
     return chunk.read() if isinstance(chunk, FileSlice) else bytes(chunk)

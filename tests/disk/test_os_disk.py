@@ -186,3 +186,18 @@ def test_checkpoints_and_properties_are_read_as_they_were_written() -> None:
     for wrong in (b"", b"1\n0\n", b"0\n2\na 0 1\n", b"0\n1\na 0\n", b"0\nx\n"):
         with pytest.raises(CheckpointCorrupt):
             parse_offsets(wrong)
+
+
+def test_a_closed_file_that_gave_up_its_descriptor_is_not_taken_for_another_of_its_name(tmp_path: Path) -> None:
+    disk = OsDisk(open_files_max=1)
+    (tmp_path / "t-0").mkdir()
+    old = disk.open(f"{tmp_path}/t-0/log", create=True)
+    old.append(b"of the old topic")
+    for index in range(4):
+        disk.open(f"{tmp_path}/{index}", create=True).append(b"x")  # takes the descriptor of `old`
+    old.close()
+    disk.rename(f"{tmp_path}/t-0", f"{tmp_path}/t-0.delete")
+    (tmp_path / "t-0").mkdir()
+    disk.open(f"{tmp_path}/t-0/log", create=True).append(b"of the new topic")
+    with pytest.raises(StorageError, match="closed"):
+        old.pread(0, 16)
