@@ -241,8 +241,10 @@ class Broker:
 
     def finished(self, ticket: Ticket, result: object, now: Instant) -> list[Effect]:
         """A sync (None or StorageError) or a job (its result or exception) came back."""
+        error = result if isinstance(result, StorageError) else None
+        if isinstance(result, Exception) and error is None:
+            raise result  # our own fault: a job may fail only by the disk's
         if not self._partitions.finished(ticket, result, now):
-            error = result if isinstance(result, StorageError) else None
             self._effects.extend(self._quorum.synced(ticket, error, now))
         return self._end_of_turn(now)
 
