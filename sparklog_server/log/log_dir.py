@@ -109,7 +109,7 @@ class LogDir:
             topic_partition = partition_of(name)
             if topic_partition is None or topic_partition == METADATA_LOG:
                 continue
-            self.logs[topic_partition] = PartitionLog.open(
+            log = self.logs[topic_partition] = PartitionLog.open(
                 disk,
                 f"{path}/{name}",
                 topic_partition,
@@ -120,8 +120,22 @@ class LogDir:
                 was_clean=self.was_clean,
                 log_start_offset=log_starts.get(topic_partition, Offset(0)),
             )
+            if not self.was_clean and log.topic_id != ZERO_UUID:
+                # Of a process that was killed before it synced: it must not vanish from under records that are acknowledged now.
+                log.sync_with_next(disk.open(f"{path}/{name}/{PARTITION_METADATA_FILE}"))
+        self._lower_recovery_points(recovery_points)
         # Gone before the first append: a crash from here on must not pass for a clean stop.
         disk.remove(f"{path}/{CLEAN_SHUTDOWN_FILE}")
+
+    def _lower_recovery_points(self, checkpointed: Mapping[TopicPartition, Offset]) -> None:
+        """Where recovery had to cut below it, the checkpoint must not vouch for what will be written there anew."""
+        lowered = {
+            topic_partition: min(offset, self.logs[topic_partition].recovery_point)
+            for topic_partition, offset in checkpointed.items()
+            if topic_partition in self.logs
+        }
+        if any(offset < checkpointed[topic_partition] for topic_partition, offset in lowered.items()):
+            self._disk.write(f"{self.path}/{RECOVERY_POINT_FILE}", render_offsets(lowered))
 
     def _read_checkpoint(self, name: str) -> dict[TopicPartition, Offset]:
         content = self._disk.read(f"{self.path}/{name}")

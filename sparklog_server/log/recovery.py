@@ -30,6 +30,7 @@ from .segment import (
     walk,
 )
 from .settings import LogSettings
+from .swap import settle_swaps
 from .time_index import TimeIndex
 
 EPOCH_FILE = "leader-epoch-checkpoint"
@@ -62,6 +63,7 @@ def recover(
     now_ms: Millis,
 ) -> Recovered:
     """Read the files of a partition, repair what a crash left, and know the log. Raises StorageError."""
+    settle_swaps(disk, directory)
     segments = _open_segments(disk, directory)
     content = disk.read(f"{directory}/{EPOCH_FILE}")
     epochs = _parse_epochs(content)
@@ -182,7 +184,9 @@ def _repair_segment(segment: Segment, epochs: EpochCache, settings: LogSettings,
                 break
             if header[0] < end_offset or last_offset < header[0] or last_offset - segment.base_offset > RELATIVE_OFFSET_MAX:
                 break
-            if header[2] > epochs.latest:
+            if header[2] != epochs.epoch_at(Offset(header[0])):
+                # A truncation does not wait for the checkpoint: entries may lie beyond where the log was cut and written anew.
+                epochs.truncate_end(Offset(header[0]))
                 epochs.assign(LeaderEpoch(header[2]), Offset(header[0]))
             segment.index_batch(position, header, settings.index_interval_bytes)
             end, end_offset = position + header[1] + LENGTH_OVERHEAD, last_offset + 1

@@ -1,0 +1,76 @@
+"""The power is cut at every call that changes the disk, and the disk comes back with any part of what was not synced.
+
+After each: nothing promised is missing, nothing is there twice, offsets are dense, the indexes answer as a full scan does, and producers
+are known as a replay of all batches knows them. Recovery is cut short too, and what was written after it is cut again.
+"""
+
+from functools import cache
+from random import Random
+
+import pytest
+
+from sparklog_server.simulation.disk import SimulatedDisk
+from tests.log.history import Fuse, History, PowerCut, reopened
+
+SAMPLED_SEEDS = range(3)
+ALL_SEEDS = range(100, 130)
+PIECES = 4
+
+
+@cache
+def calls_of(seed: int) -> int:
+    """How many calls change the disk in the history of this seed, uncut."""
+    disk = SimulatedDisk()
+    disk.fault = fuse = Fuse()
+    History(disk, seed).live()
+    return fuse.count
+
+
+def cut(seed: int, at: int, fate: int) -> None:
+    """Cut the history at one call; `fate` decides what the disk keeps and how life goes on."""
+    disk = SimulatedDisk()
+    history = History(disk, seed)
+    disk.fault = Fuse(at)
+    with pytest.raises(PowerCut):
+        history.live()
+    random = Random(seed * 1_000_003 + at * 1_009 + fate)
+    history.random = random
+    disk.fault = None
+    disk.crash(random)
+    if fate % 2:
+        _cut_recovery(disk, random)
+    history.check()
+    if random.random() < 0.5:
+        history.live_on()
+        disk.crash(random)
+        history.check()
+    history.live_on()
+    history.stop()
+
+
+def _cut_recovery(disk: SimulatedDisk, random: Random) -> None:
+    """Cut the power once more while the directory is being opened."""
+    disk.fault = Fuse(random.randrange(12))
+    try:
+        reopened(disk)
+    except PowerCut:
+        pass
+    finally:
+        disk.fault = None
+    disk.crash(random)
+
+
+@pytest.mark.parametrize("piece", range(PIECES))
+@pytest.mark.parametrize("seed", SAMPLED_SEEDS)
+def test_a_history_cut_at_any_call_keeps_its_promises(seed: int, piece: int) -> None:
+    for at in range(piece, calls_of(seed), PIECES):
+        cut(seed, at, fate=at % 7)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("seed", ALL_SEEDS)
+def test_every_history_cut_at_every_call_keeps_its_promises_whatever_the_disk_kept(seed: int) -> None:
+    for at in range(calls_of(seed)):
+        for fate in range(6):
+            cut(seed, at, fate)
