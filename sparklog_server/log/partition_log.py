@@ -7,8 +7,6 @@ Single-threaded; nothing here waits for the disk to sync: `begin_sync` says whic
 that fails leaves everything as it was, so the same append may be tried again.
 """
 
-from bisect import bisect_right
-
 import msgspec
 
 from sparklog.effects import FileSlice
@@ -19,6 +17,7 @@ from sparklog.record.batch import LENGTH_OVERHEAD, NO_TIMESTAMP
 from sparklog_server.disk.door import Disk, DiskFile
 
 from .epoch_cache import EpochCache
+from .places import Places
 from .producer_state import ProducerState
 from .recovery import EPOCH_FILE, Recovered, offset_of, recover, recover_producers
 from .segment import (
@@ -28,9 +27,7 @@ from .segment import (
     SNAPSHOT_SUFFIX,
     TIME_INDEX_SUFFIX,
     Segment,
-    base_offset_of,
     file_name,
-    header_at,
 )
 from .settings import LogSettings
 from .time_lookup import first_at_or_after, latest
@@ -38,7 +35,6 @@ from .validate import HeaderFields, RecordsRefused, check_client_batch
 
 __all__ = ["AppendResult", "LogSettings", "OffsetOutOfRange", "PartitionLog", "RecordsRefused"]
 
-_PLACES_MAX = 256
 _START = Offset(0)
 
 
@@ -59,8 +55,8 @@ class OffsetOutOfRange(Exception):
 class PartitionLog:
     """The batches of one partition.
 
-    Invariants: `segments` is never empty and sorted by base offset, the last is active and has its indexes in memory; offsets below
-    `recovery_point` are durable; `_places` maps an offset to (segment, position) of the first batch that reaches it, and only says true.
+    Invariants: `_segments` is never empty and sorted by base offset, the last is active and has its indexes in memory; it is one list for
+    life, shared with `_places`; offsets below `recovery_point` are durable.
     """
 
     __slots__ = (
@@ -103,7 +99,7 @@ class PartitionLog:
         self._active = found.segments[-1]
         self._producers: ProducerState = found.producers
         self._snapshot_offset = found.snapshot_offset
-        self._places: dict[int, tuple[Segment, int]] = {}
+        self._places = Places(found.segments)
         self._unsynced: list[DiskFile] = [file for file in found.unsynced if file is not self._active.file]
         self._sealed: list[Segment] = [segment for segment in found.segments[:-1] if segment.index is not None]
         self._settling: list[Segment] = []
@@ -273,7 +269,7 @@ class PartitionLog:
         self._segments.append(segment)
         self._active = segment
         self._snapshot_offset = base_offset
-        self._places.pop(self.log_end_offset, None)
+        self._places.forget(self.log_end_offset)
 
     # -- read
 
@@ -289,73 +285,11 @@ class PartitionLog:
             if start < self.log_start_offset or start > end_offset:
                 raise OffsetOutOfRange(f"{self.topic_partition}: {start} is not in [{self.log_start_offset}, {end_offset}]")
             return None
-        places = self._places
-        place = places.get(start) or self._locate(start)
-        if place is None:
-            return None
-        segment, position = place
-        if limit == end_offset and segment is self._active:
-            end = segment.file.size
-            if len(places) >= _PLACES_MAX:
-                places.clear()
-            places[limit] = (segment, end)
-        else:
-            end = self._end_within(segment, limit)
-        length = end - position
-        if length > max_bytes:
-            length = self._whole_batches(segment, position, max_bytes, at_least_one=at_least_one)
-        return FileSlice(segment.file, position, length) if length > 0 else None
+        return self._places.slice(start, limit, end_offset, max_bytes, at_least_one=at_least_one)
 
     def holds_beyond(self, part: FileSlice, limit: Offset) -> bool:
         """Whether batches below `limit` follow behind a slice that `read` gave for that limit."""
-        for segment in reversed(self._segments):
-            if segment.file is part.file:
-                return part.position + part.length < self._end_within(segment, limit)
-            if segment.base_offset < limit:
-                return True
-        return False
-
-    def _remember(self, offset: int, segment: Segment, position: int) -> None:
-        if len(self._places) >= _PLACES_MAX:
-            self._places.clear()
-        self._places[offset] = (segment, position)
-
-    def _locate(self, offset: int) -> tuple[Segment, int] | None:
-        """(segment, position) of the first batch that ends at `offset` or later."""
-        index = max(bisect_right(self._segments, offset, key=base_offset_of) - 1, 0)
-        for segment in self._segments[index:]:
-            if offset <= segment.base_offset:
-                return (segment, 0) if segment.file.size else None
-            found = segment.find(offset)
-            if found is not None:
-                self._remember(offset, segment, found[0])
-                return segment, found[0]
-        return None
-
-    def _end_within(self, segment: Segment, limit: int) -> int:
-        """The position in `segment` where the batches below `limit` end."""
-        place = self._places.get(limit)
-        if place is not None and place[0] is segment:
-            return place[1]
-        if segment is not self._active:
-            following = self._segments[bisect_right(self._segments, segment.base_offset, key=base_offset_of)]
-            if limit >= following.base_offset:
-                return segment.file.size
-        found = segment.find(limit)
-        if found is None:
-            return segment.file.size
-        self._remember(limit, segment, found[0])
-        return found[0]
-
-    def _whole_batches(self, segment: Segment, position: int, max_bytes: int, *, at_least_one: bool) -> int:
-        """How many bytes of whole batches from `position` on to give of `max_bytes`, which end before the segment does."""
-        cut, next_offset = segment.boundary(position + max_bytes, at_least=position)
-        if cut > position:
-            self._remember(next_offset, segment, cut)
-        elif at_least_one:
-            first = header_at(segment.file, position)
-            return 0 if first is None else first[1] + LENGTH_OVERHEAD
-        return cut - position
+        return self._places.holds_beyond(part, limit)
 
     # -- look up
 
@@ -408,7 +342,7 @@ class PartitionLog:
             files.append(self._disk.replace(f"{self.directory}/{EPOCH_FILE}", self.epochs.render()))
             self.epochs.is_saved = True
         files.append(self._active.file)
-        self._remember(self.log_end_offset, self._active, self._active.file.size)
+        self._places.remember(self.log_end_offset, self._active, self._active.file.size)
         return files, self.log_end_offset
 
     def synced(self, end_offset: Offset) -> None:

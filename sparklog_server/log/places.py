@@ -1,0 +1,109 @@
+"""The read side of a log: from an offset to a segment and a position in it, and from there to a slice of whole batches."""
+
+from bisect import bisect_right
+
+from sparklog.effects import FileSlice
+from sparklog.model import Offset
+from sparklog.record.batch import LENGTH_OVERHEAD
+
+from .segment import Segment, base_offset_of, header_at
+
+_PLACES_MAX = 256
+
+Place = tuple[Segment, int]
+
+
+class Places:
+    """Where batches lie in the segments of a log, which it shares and never changes.
+
+    Invariants: `segments` is sorted by base offset, and its last is the active one; a known place maps an offset to (segment, position)
+    of the first batch that reaches it, and only says true: whoever cuts or replaces segments calls `clear`.
+    """
+
+    __slots__ = ("_known", "_segments")
+
+    def __init__(self, segments: list[Segment]) -> None:
+        self._segments = segments
+        self._known: dict[int, Place] = {}
+
+    def slice(self, start: Offset, limit: Offset, end_offset: Offset, max_bytes: int, *, at_least_one: bool) -> FileSlice | None:
+        """The whole batches of `[start, limit)`, which is not empty and within the log, as `PartitionLog.read` gives them."""
+        known = self._known
+        place = known.get(start) or self._locate(start)
+        if place is None:
+            return None
+        segment, position = place
+        if limit == end_offset and segment is self._segments[-1]:
+            end = segment.file.size
+            if len(known) >= _PLACES_MAX:
+                known.clear()
+            known[limit] = (segment, end)
+        else:
+            end = self._end_within(segment, limit)
+        length = end - position
+        if length > max_bytes:
+            length = self._whole_batches(segment, position, max_bytes, at_least_one=at_least_one)
+        return FileSlice(segment.file, position, length) if length > 0 else None
+
+    def holds_beyond(self, part: FileSlice, limit: Offset) -> bool:
+        """Whether batches below `limit` follow behind a slice that `slice` gave for that limit."""
+        for segment in reversed(self._segments):
+            if segment.file is part.file:
+                return part.position + part.length < self._end_within(segment, limit)
+            if segment.base_offset < limit:
+                return True
+        return False
+
+    def remember(self, offset: int, segment: Segment, position: int) -> None:
+        """The first batch that reaches `offset` is at `position`."""
+        if len(self._known) >= _PLACES_MAX:
+            self._known.clear()
+        self._known[offset] = (segment, position)
+
+    def forget(self, offset: int) -> None:
+        """What reaches `offset` will lie elsewhere."""
+        self._known.pop(offset, None)
+
+    def clear(self) -> None:
+        """Segments were cut or replaced."""
+        self._known.clear()
+
+    def _locate(self, offset: int) -> Place | None:
+        """(segment, position) of the first batch that ends at `offset` or later."""
+        index = max(bisect_right(self._segments, offset, key=base_offset_of) - 1, 0)
+        for segment in self._segments[index:]:
+            if offset <= segment.base_offset:
+                if segment.file.size:
+                    return segment, 0
+                continue  # compaction, or Kafka's, left nothing of it
+            found = segment.find(offset)
+            if found is not None:
+                self.remember(offset, segment, found[0])
+                return segment, found[0]
+        return None
+
+    def _end_within(self, segment: Segment, limit: int) -> int:
+        """The position in `segment` where the batches below `limit` end."""
+        place = self._known.get(limit)
+        if place is not None and place[0] is segment:
+            return place[1]
+        segments = self._segments
+        if segment is not segments[-1]:
+            following = segments[bisect_right(segments, segment.base_offset, key=base_offset_of)]
+            if limit >= following.base_offset:
+                return segment.file.size
+        found = segment.find(limit)
+        if found is None:
+            return segment.file.size
+        self.remember(limit, segment, found[0])
+        return found[0]
+
+    def _whole_batches(self, segment: Segment, position: int, max_bytes: int, *, at_least_one: bool) -> int:
+        """How many bytes of whole batches from `position` on to give of `max_bytes`, which end before the segment does."""
+        cut, next_offset = segment.boundary(position + max_bytes, at_least=position)
+        if cut > position:
+            self.remember(next_offset, segment, cut)
+        elif at_least_one:
+            first = header_at(segment.file, position)
+            return 0 if first is None else first[1] + LENGTH_OVERHEAD
+        return cut - position
