@@ -139,7 +139,7 @@ class _Batch(NamedTuple):
     max_timestamp: int
     producer_id: int
     producer_epoch: int
-    count: int
+    record_count: int
 
 
 class _Record(NamedTuple):
@@ -170,7 +170,7 @@ def map_keys(source: Buffer, position: int, keys: KeyOffsets, rules: Rules, star
 
 
 def _has_keys(batch: _Batch, rules: Rules) -> bool:
-    if batch.attributes & _CONTROL_BIT or not batch.count:
+    if batch.attributes & _CONTROL_BIT or not batch.record_count:
         return False
     return not batch.attributes & _TRANSACTIONAL_BIT or rules.aborted_at(batch.producer_id, batch.base_offset) < 0
 
@@ -198,7 +198,7 @@ def filter_batches(
     read = kept = grown = 0
     is_copy = False
     while (batch := _whole(view, position)) is not None:
-        if batch.attributes & 0x07 and batch.count:
+        if batch.attributes & 0x07 and batch.record_count:
             return COMPRESSED, position, filled, 0, read, kept, is_copy
         if not is_decompressed and crc32c(view[position + 21 : position + batch.size]) != unpack_from(">I", view, position + 17)[0]:
             raise ValueError(CORRUPT, position + 17, "CRC-32C does not match")
@@ -211,7 +211,7 @@ def filter_batches(
         out[filled : filled + len(content)] = content
         filled, is_copy = filled + len(content), stays
         grown += len(content) - batch.size
-        read, kept = read + batch.count, kept + count
+        read, kept = read + batch.record_count, kept + count
         position += batch.size
     return END, position, filled, 0, read, kept, is_copy
 
@@ -225,7 +225,7 @@ def _remains(
     rules: Rules,
     keep_end: int,
     growth: int,
-) -> tuple[int, bytes, bool]:
+) -> tuple[int, Buffer, bool]:
     """(records kept, what becomes of the batch, whether that is the batch itself)."""
     had_horizon = bool(batch.attributes & _HORIZON_BIT)
     is_dead = had_horizon and rules.now_ms >= batch.base_timestamp
@@ -356,19 +356,17 @@ def _whole(view: memoryview, position: int) -> _Batch | None:
         raise ValueError(CORRUPT, position, "a batch length that is shorter than a header")
     if length + 12 > len(view) - position:
         return None
-    attributes, delta, base_timestamp, max_timestamp, producer_id, epoch, _, count = unpack_from(">hiqqqhii", view, position + 21)
-    return _Batch(
-        base_offset, length + 12, attributes, _signed(base_offset + delta), base_timestamp, max_timestamp, producer_id, epoch, count
-    )
+    attributes, delta, base, greatest, producer_id, epoch, _, count = unpack_from(">hiqqqhii", view, position + 21)
+    return _Batch(base_offset, length + 12, attributes, _signed(base_offset + delta), base, greatest, producer_id, epoch, count)
 
 
 def _records(view: memoryview, position: int, batch: _Batch) -> list[_Record]:
     end = position + batch.size
-    if not 0 <= batch.count <= (batch.size - HEADER_SIZE) // _RECORD_SIZE_MIN:
+    if not 0 <= batch.record_count <= (batch.size - HEADER_SIZE) // _RECORD_SIZE_MIN:
         raise ValueError(CORRUPT, position + 57, "records that do not fill their batch")
     records = []
     at = position + HEADER_SIZE
-    for _ in range(batch.count):
+    for _ in range(batch.record_count):
         record = _record(view, at, end, batch.base_offset)
         records.append(record)
         at = record.end

@@ -117,6 +117,17 @@ class ProducerState:
             del batches[0]
         batches.append((first, (first + delta) & SEQUENCE_MAX, base_offset, base_offset + delta, max_timestamp))
 
+    def open_transactions(self) -> list[int]:
+        """Where the open transactions begin."""
+        return [producer.transaction_start for producer in self.producers.values() if producer.transaction_start >= 0]
+
+    def last_batches(self) -> list[tuple[int, int, int]]:
+        """(producer id, last offset of its last batch of data or -1, epoch) of each producer, sorted by id."""
+        return sorted(
+            (producer_id, producer.batches[-1][3] if producer.batches else -1, producer.epoch)
+            for producer_id, producer in self.producers.items()
+        )
+
     def expire(self, now_ms: int, expiration_ms: int) -> None:
         """Forget producers that were silent for `expiration_ms` and have no transaction open."""
         expired = [

@@ -30,3 +30,7 @@ class LogSettings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """`sparklog.validate.compressed`: decompress and walk compressed batches too; always so on a compacted topic."""
     decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX
     producer_id_expiration_ms: int = 86_400_000
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = INT64_MAX
+    delete_retention_ms: int = 86_400_000

@@ -24,7 +24,10 @@ both = pytest.mark.parametrize("clean", [reference, pytest.param(compiled, marks
 SEED = bytes(range(16))
 NOW = 10_000
 keys = st.sampled_from([b"", b"a", b"b", b"cc", b"k" * 9, b"k" * 40, None])
-records = st.tuples(keys, st.none() | st.binary(max_size=9), st.just([]), st.integers(-1, 2 * NOW) | st.sampled_from([0, 2**61, -(2**61)]))
+no_headers: list[tuple[str, bytes | None]] = []
+records = st.tuples(
+    keys, st.none() | st.binary(max_size=9), st.just(no_headers), st.integers(-1, 2 * NOW) | st.sampled_from([0, 2**61, -(2**61)])
+)
 batches = st.tuples(
     st.lists(records, min_size=1, max_size=6),
     st.sampled_from([0, 0, 0, 0x08, 0x10, 0x10, 0x40, 0x50, 0x30, 0x70, 0x20, 1]),

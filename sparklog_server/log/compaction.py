@@ -1,0 +1,133 @@
+"""Which logs to compact, and how far: the choice is made from what a log says of itself, the work is done in `rewrite`.
+
+    log start        first dirty offset            first uncleanable offset         active segment
+        │  cleaned before   │  dirty: its keys decide     │  too young, not committed or not durable yet  │
+
+A log is due when its dirty part is larger than `min.cleanable.dirty.ratio` of what could be compacted, or when something in it has waited
+for `max.compaction.lag.ms`. All of what lies below the first uncleanable offset is rewritten, the cleaned part too.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from sparklog.kernels import clean
+from sparklog.model import Millis, Offset
+
+from .producer_state import ProducerState
+from .rewrite import AbortedTransaction, RoundPlan, Source
+from .segment import LOG_SUFFIX, Segment, header_at
+from .settings import INT64_MAX, LogSettings
+
+
+class CompactedLog(Protocol):
+    """What the choice needs to know of a log."""
+
+    directory: str
+    log_start_offset: Offset
+    log_end_offset: Offset
+    recovery_point: Offset
+    first_dirty_offset: Offset
+
+    @property
+    def settings(self) -> LogSettings: ...
+    @property
+    def settled_segments(self) -> Sequence[Segment]: ...
+    @property
+    def producers(self) -> ProducerState: ...
+    @property
+    def first_unsettled_offset(self) -> Offset: ...
+
+
+class Choice(NamedTuple):
+    """How far a log could be compacted, and how much it needs it. `segments` are sealed and end at the first uncleanable offset."""
+
+    segments: tuple[Segment, ...]
+    first_dirty_offset: Offset
+    first_uncleanable_offset: Offset
+    dirty_ratio: float
+    is_due: bool
+
+
+def judge(log: CompactedLog, high_watermark: Offset, now_ms: Millis) -> Choice:
+    """How far the log can be compacted now, and whether it should be. May read a header of each dirty segment. Raises StorageError."""
+    settings, settled = log.settings, log.settled_segments
+    # What is not durable may be lost, and the records that made others superfluous with it.
+    stable = min(high_watermark, log.recovery_point, *log.producers.open_transactions())
+    ends = _ends(log, settled)
+    count = bisect_right(ends, stable)
+    first_dirty = log.first_dirty_offset
+    if not log.log_start_offset <= first_dirty <= log.log_end_offset:
+        first_dirty = log.log_start_offset
+    if settings.min_compaction_lag_ms > 0:
+        count = _count_old_enough(settled[:count], ends, first_dirty, now_ms - settings.min_compaction_lag_ms)
+    segments = tuple(settled[:count])
+    end = ends[count - 1] if count else first_dirty
+    clean_bytes = sum(segment.file.size for segment in segments if segment.base_offset < first_dirty)
+    dirty = [segment for segment, limit in zip(segments, ends, strict=False) if limit > first_dirty]
+    dirty_bytes = sum(segment.file.size for segment in dirty)
+    total = clean_bytes + dirty_bytes
+    ratio = dirty_bytes / total if total else 0.0
+    is_overdue = settings.max_compaction_lag_ms < INT64_MAX and _first_time(dirty) < now_ms - settings.max_compaction_lag_ms
+    is_due = first_dirty < end and dirty_bytes > 0 and (is_overdue or ratio > settings.min_cleanable_dirty_ratio)
+    return Choice(segments, Offset(first_dirty), Offset(end), ratio, is_due)
+
+
+def _ends(log: CompactedLog, settled: Sequence[Segment]) -> list[Offset]:
+    """Where each of these segments ends: where the next one begins, which is the log's first unsettled one at last."""
+    return [segment.base_offset for segment in settled[1:]] + ([log.first_unsettled_offset] if settled else [])
+
+
+def _count_old_enough(segments: Sequence[Segment], ends: Sequence[int], first_dirty: Offset, until_ms: int) -> int:
+    """How many segments come before the first dirty one that holds a record younger than `until_ms`."""
+    for index, segment in enumerate(segments):
+        if ends[index] > first_dirty and segment.read_max_timestamp()[0] > until_ms:
+            return index
+    return len(segments)
+
+
+def _first_time(segments: Sequence[Segment]) -> int:
+    """The least of the segments' first timestamps; the end of time if they have none."""
+    times = []
+    for segment in segments:
+        header = header_at(segment.file, 0)
+        if header is not None and header[8] > 0:
+            times.append(header[8])
+    return min(times, default=INT64_MAX)
+
+
+def plan_round(
+    log: CompactedLog,
+    choice: Choice,
+    *,
+    table_bytes_max: int,
+    load_factor: float,
+    aborted: Sequence[AbortedTransaction],
+    seed: bytes,
+    now_ms: Millis,
+) -> RoundPlan:
+    """All that the job needs to know, copied: the log may go on meanwhile."""
+    settings = log.settings
+    ends = [segment.base_offset for segment in choice.segments[1:]] + [choice.first_uncleanable_offset]
+    slots_max = max(table_bytes_max // clean.SLOT_SIZE, 2)
+    # No more than all dirty records could need, whatever the setting would allow.
+    slots = min(slots_max, int((choice.first_uncleanable_offset - choice.first_dirty_offset) / load_factor) + 2)
+    return RoundPlan(
+        log.directory,
+        tuple(
+            Source(segment.base_offset, end, segment.path(LOG_SUFFIX), segment.file.size)
+            for segment, end in zip(choice.segments, ends, strict=True)
+        ),
+        choice.first_dirty_offset,
+        settings.segment_bytes,
+        settings.segment_index_bytes,
+        settings.index_interval_bytes,
+        settings.decompressed_bytes_max,
+        tuple(log.producers.last_batches()),
+        tuple(sorted(aborted)),
+        now_ms,
+        min(now_ms + settings.delete_retention_ms, INT64_MAX),
+        slots,
+        min(max(int(slots * load_factor), 1), slots - 1),
+        seed,
+    )

@@ -1,0 +1,374 @@
+"""One round of compaction over one log: the work of a job, a bounded piece at a time.
+
+    map       the dirty records' keys, from the first dirty offset on, until the table is full     ──► the offset the round ends at
+    rewrite   every group of segments below that offset, into one new segment each                  ──► Cleaned, one by one
+
+A round is built from values and paths and touches no state of the broker; it is worked by one job at a time. New files are named
+`.cleaned`, and are durable when a job gives them back; what becomes of them is told in `swap`. Records are looked at by the `clean` kernel
+alone, without the GIL.
+"""
+
+from array import array
+from collections.abc import Generator
+from struct import pack_into, unpack_from
+from typing import NamedTuple
+
+from sparklog.errors import DecodeError
+from sparklog.kernels import clean, scan
+from sparklog.model import Offset
+from sparklog.record.batch import CODEC_BITS, HEADER_SIZE, LENGTH_OVERHEAD, NO_TIMESTAMP
+from sparklog.record.compression import Codec, compress, decompress
+from sparklog_server.disk.door import Buffer, Disk, DiskFile
+
+from .offset_index import ENTRY_SIZE as INDEX_ENTRY_SIZE
+from .offset_index import OffsetIndex
+from .segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_name, header_at, walk
+from .swap import CLEANED_SUFFIX, TXN_INDEX_SUFFIX
+from .swap_in import Cleaned
+from .time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
+from .time_index import TimeIndex
+
+CHUNK_BYTES = 1 << 20
+CRC_POSITION, CRC_START = 17, 21
+POSITION_MAX = (1 << 31) - 1
+"""Index entries hold positions as int32."""
+
+
+class UncleanableLog(Exception):
+    """A batch below the high watermark cannot be read: the log is left as it is."""
+
+
+class Source(NamedTuple):
+    """A sealed segment as it was when the round began: `[base_offset, next_offset)`."""
+
+    base_offset: Offset
+    next_offset: Offset
+    path: str
+    size: int
+
+
+class AbortedTransaction(NamedTuple):
+    """The offsets `[first_offset, last_offset]`, closed, of a transaction of one producer that its marker at `last_offset` aborted."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+
+
+class RoundPlan(NamedTuple):
+    """All that a round needs to know. `groups` cover the sources that may be cleaned, in order; keys are mapped in `[dirty, end)`."""
+
+    directory: str
+    sources: tuple[Source, ...]
+    first_dirty_offset: Offset
+    segment_bytes: int
+    segment_index_bytes: int
+    index_interval_bytes: int
+    decompressed_bytes_max: int
+    producers: tuple[tuple[int, int, int], ...]
+    aborted: tuple[AbortedTransaction, ...]
+    now_ms: int
+    delete_horizon_ms: int
+    slots: int
+    keys_max: int
+    seed: bytes
+
+
+class Progress(NamedTuple):
+    """What one piece of work came to: bytes read and written, the segment it finished if any, and whether the round is done."""
+
+    io_bytes: int
+    cleaned: Cleaned | None
+    is_done: bool
+
+
+class Round:
+    """A round under way.
+
+    Invariants: one job at a time calls `work`; `end_offset` is None until the keys are mapped, and then the first offset that stays dirty.
+    """
+
+    def __init__(self, disk: Disk, plan: RoundPlan) -> None:
+        self.plan = plan
+        self.end_offset: Offset | None = None
+        self.records_read = 0
+        self.records_kept = 0
+        self._disk = disk
+        self._keys = clean.KeyOffsets(plan.slots, plan.keys_max, plan.seed)
+        self._rules = clean.Rules(plan.producers, plan.aborted, plan.now_ms, plan.delete_horizon_ms)
+        self._target = bytearray(CHUNK_BYTES)
+        self._steps = self._run()
+
+    def work(self, io_bytes_max: int) -> Progress:
+        """Go on until about this many bytes were read and written, or a segment is finished.
+
+        Blocks. Raises StorageError, and UncleanableLog for what no reader could decode either.
+        """
+        io_bytes = 0
+        try:
+            while io_bytes < io_bytes_max:
+                step = next(self._steps, None)
+                if step is None:
+                    return Progress(io_bytes, None, True)
+                if isinstance(step, Cleaned):
+                    return Progress(io_bytes, step, False)
+                io_bytes += step
+        except (ValueError, DecodeError) as error:
+            raise UncleanableLog(f"{self.plan.directory}: {error}") from error
+        return Progress(io_bytes, None, False)
+
+    def _run(self) -> Generator["int | Cleaned", None, None]:
+        yield from self._map()
+        end_offset = self.end_offset = Offset(max(self._keys.latest_offset + 1, self.plan.first_dirty_offset))
+        sources = [source for source in self.plan.sources if source.base_offset < end_offset]
+        for group in grouped(sources, self.plan.segment_bytes):
+            yield from self._rewrite(group)
+
+    # -- map
+
+    def _map(self) -> Generator[int, None, None]:
+        start = self.plan.first_dirty_offset
+        for source in self.plan.sources:
+            if source.next_offset <= start:
+                continue
+            for content in _Reader(self._disk, source):
+                yield len(content.view)
+                content.used, is_full = self._map_chunk(content.view)
+                if is_full:
+                    return
+            self._keys.reached(source.next_offset - 1)
+
+    def _map_chunk(self, view: memoryview) -> tuple[int, bool]:
+        """(bytes of whole batches mapped, whether the table is full)."""
+        start, at = self.plan.first_dirty_offset, 0
+        while True:
+            status, at = clean.map_keys(view, at, self._keys, self._rules, start)
+            if status != clean.COMPRESSED:
+                return at, status == clean.FULL
+            size = _size_at(view, at)
+            status, _ = clean.map_keys(self._plain(view[at : at + size]), 0, self._keys, self._rules, start)
+            if status == clean.FULL:
+                return at, True
+            at += size
+
+    # -- rewrite
+
+    def _rewrite(self, group: list[Source]) -> Generator["int | Cleaned", None, None]:
+        # The last batch stays, though maybe empty: without a hole between segments, a lost end can be told from a cleaned one.
+        keep_end = _next_offset(self._disk, group[-1])
+        room = POSITION_MAX - sum(source.size for source in group)
+        output = _Output(self._disk, self.plan, group[0].base_offset)
+        for source in group:
+            for content in _Reader(self._disk, source):
+                before = output.size
+                content.used = self._filter_chunk(content.view, output, keep_end, room)
+                room += content.used - (output.size - before)
+                yield len(content.view) + output.size - before
+        yield output.finish(group, [self.plan.aborted[index] for index in self._rules.seen_aborted()])
+
+    def _filter_chunk(self, view: memoryview, output: "_Output", keep_end: int, room: int) -> int:
+        """Write what remains of the whole batches in `view`, and say how many bytes they took."""
+        at = filled = 0
+        while True:
+            begin, written = at, filled
+            status, at, filled, needed, read, kept, _ = clean.filter_batches(
+                view, at, self._target, filled, self._keys, self._rules, keep_end, room
+            )
+            room += (at - begin) - (filled - written)
+            self.records_read += read
+            self.records_kept += kept
+            if status == clean.END or filled:
+                output.write(memoryview(self._target)[:filled])
+                filled = 0
+            if status == clean.END:
+                return at
+            if status == clean.ROOM and needed > len(self._target):
+                self._target = bytearray(needed)
+            if status == clean.COMPRESSED:
+                size = _size_at(view, at)
+                piece = self._filter_compressed(view[at : at + size], keep_end, room)
+                output.write(piece)
+                at += size
+                room += size - len(piece)
+
+    def _filter_compressed(self, batch: memoryview, keep_end: int, room: int) -> Buffer:
+        """What remains of one compressed batch, in its own codec."""
+        (crc,) = unpack_from(">I", batch, CRC_POSITION)
+        if scan.crc(batch[CRC_START:]) != crc:
+            raise DecodeError("CRC-32C does not match")
+        plain = self._plain(batch)
+        while True:
+            status, _, filled, needed, read, kept, is_copy = clean.filter_batches(
+                plain, 0, self._target, 0, self._keys, self._rules, keep_end, room, True
+            )
+            if status != clean.ROOM:
+                break
+            self._target = bytearray(needed)
+        self.records_read += read
+        self.records_kept += kept
+        if is_copy:
+            return batch
+        if kept == 0:
+            return bytes(memoryview(self._target)[:filled])
+        (attributes,) = unpack_from(">h", batch, CRC_START)
+        records = compress(Codec(attributes & CODEC_BITS), memoryview(self._target)[HEADER_SIZE:filled])
+        whole = bytearray(HEADER_SIZE + len(records))
+        whole[:HEADER_SIZE] = memoryview(self._target)[:HEADER_SIZE]
+        whole[HEADER_SIZE:] = records
+        if len(whole) > len(batch) + room:
+            return batch
+        (attributes_now,) = unpack_from(">h", whole, CRC_START)
+        pack_into(">i", whole, 8, len(whole) - LENGTH_OVERHEAD)
+        pack_into(">h", whole, CRC_START, attributes_now | attributes & CODEC_BITS)
+        pack_into(">I", whole, CRC_POSITION, scan.crc(memoryview(whole)[CRC_START:]))
+        return whole
+
+    def _plain(self, batch: memoryview) -> bytearray:
+        """The batch as if it had not been compressed; its CRC is not made right."""
+        (attributes,) = unpack_from(">h", batch, CRC_START)
+        records = decompress(Codec(attributes & CODEC_BITS), batch[HEADER_SIZE:], self.plan.decompressed_bytes_max)
+        plain = bytearray(HEADER_SIZE + len(records))
+        plain[:HEADER_SIZE] = batch[:HEADER_SIZE]
+        plain[HEADER_SIZE:] = records
+        pack_into(">i", plain, 8, len(plain) - LENGTH_OVERHEAD)
+        pack_into(">h", plain, CRC_START, attributes & ~CODEC_BITS)
+        return plain
+
+
+def grouped(sources: list[Source], segment_bytes: int) -> list[list[Source]]:
+    """Neighbours that together fit into one segment, in bytes and in offsets, however little is left out of them."""
+    groups: list[list[Source]] = []
+    size = 0
+    for source in sources:
+        fits = groups and size + source.size <= segment_bytes and source.next_offset - 1 - groups[-1][0].base_offset <= POSITION_MAX
+        if fits:
+            groups[-1].append(source)
+            size += source.size
+        else:
+            groups.append([source])
+            size = source.size
+    return groups
+
+
+class _Chunk:
+    """Some bytes of a segment; whoever gets it says in `used` how many of them were whole batches."""
+
+    __slots__ = ("used", "view")
+
+    def __init__(self, content: bytes) -> None:
+        self.view = memoryview(content)
+        self.used = 0
+
+
+class _Reader:
+    """The chunks of a segment, each beginning with a batch. Its file is its own: the log's may be closed meanwhile."""
+
+    def __init__(self, disk: Disk, source: Source) -> None:
+        self._disk = disk
+        self._source = source
+
+    def __iter__(self) -> Generator[_Chunk, None, None]:
+        position, length = 0, CHUNK_BYTES
+        file = self._disk.open(self._source.path)
+        try:
+            while position < self._source.size:
+                chunk = _Chunk(file.pread(position, min(length, self._source.size - position)))
+                yield chunk
+                position += chunk.used
+                length = CHUNK_BYTES
+                if not chunk.used:
+                    header = header_at(file, position)
+                    if header is None or header[1] + LENGTH_OVERHEAD <= len(chunk.view):
+                        raise DecodeError(f"{self._source.path}: no batch at {position}")
+                    length = header[1] + LENGTH_OVERHEAD
+        finally:
+            file.close()
+
+
+class _Output:
+    """The files of one new segment, as they grow."""
+
+    def __init__(self, disk: Disk, plan: RoundPlan, base_offset: Offset) -> None:
+        self._disk = disk
+        self._plan = plan
+        self._base_offset = base_offset
+        self._index = OffsetIndex()
+        self._time_index = TimeIndex()
+        self._file = self._new_file(LOG_SUFFIX)
+        self._state = memoryview(array("q", [0, NO_TIMESTAMP, base_offset]))
+
+    @property
+    def size(self) -> int:
+        return self._file.size
+
+    def _new_file(self, suffix: str) -> DiskFile:
+        file = self._disk.open(f"{self._plan.directory}/{file_name(self._base_offset, suffix)}{CLEANED_SUFFIX}", create=True)
+        file.truncate(0)  # a round that was given up may have left one
+        return file
+
+    def write(self, batches: Buffer) -> None:
+        if not batches:
+            return
+        position = self._file.append(batches)
+        entries = clean.index_entries(batches, len(batches), position, self._base_offset, self._state, self._plan.index_interval_bytes)
+        entries_max = min(self._plan.segment_index_bytes // INDEX_ENTRY_SIZE, self._plan.segment_index_bytes // TIME_ENTRY_SIZE - 1)
+        for relative_offset, at, timestamp, timestamp_offset in entries:
+            if len(self._index) < entries_max:
+                self._index.append(relative_offset, at)
+                self._time_index.append(timestamp, timestamp_offset)
+
+    def finish(self, group: list[Source], aborted: list[AbortedTransaction]) -> Cleaned:
+        """Make all of it durable under its `.cleaned` names."""
+        max_timestamp, max_timestamp_offset = self._state[1], self._state[2]
+        self._time_index.append(max_timestamp, max_timestamp_offset - self._base_offset)
+        contents = {INDEX_SUFFIX: self._index.render(), TIME_INDEX_SUFFIX: self._time_index.render()}
+        base_offset, next_offset = group[0].base_offset, group[-1].next_offset
+        still_needed = [transaction for transaction in aborted if base_offset <= transaction.last_offset < next_offset]
+        if still_needed:
+            contents[TXN_INDEX_SUFFIX] = render_aborted(still_needed)
+        files = [self._file]
+        for suffix, content in contents.items():
+            file = self._new_file(suffix)
+            file.append(content)
+            files.append(file)
+        self._disk.sync(files)
+        for file in files:
+            file.close()
+        self._index.saved_count, self._time_index.saved_count = len(self._index), len(self._time_index)
+        return Cleaned(
+            self._plan.directory,
+            base_offset,
+            tuple((source.base_offset, source.size) for source in group),
+            self._index,
+            self._time_index,
+            max_timestamp,
+            max_timestamp_offset,
+        )
+
+
+def render_aborted(transactions: list[AbortedTransaction]) -> bytes:
+    """A `.txnindex`: version 0 int16, then producer id, first, last and last stable offset, int64 each, per transaction."""
+    content = bytearray(34 * len(transactions))
+    for index, (producer_id, first_offset, last_offset) in enumerate(sorted(transactions, key=lambda one: one.last_offset)):
+        pack_into(">hqqqq", content, 34 * index, 0, producer_id, first_offset, last_offset, last_offset + 1)
+    return bytes(content)
+
+
+def _size_at(view: memoryview, position: int) -> int:
+    return int(unpack_from(">i", view, position + 8)[0]) + LENGTH_OVERHEAD
+
+
+def _next_offset(disk: Disk, source: Source) -> int:
+    """The offset behind the last batch of a segment, found from its last index entry."""
+    index = OffsetIndex(disk.read(source.path.removesuffix(LOG_SUFFIX) + INDEX_SUFFIX))
+    file = disk.open(source.path)
+    try:
+        begin = index.positions[-1] if len(index) and index.is_plausible else 0
+        if header_at(file, begin) is None:
+            begin = 0
+        next_offset: int = source.base_offset
+        for _, header in walk(file, begin):
+            next_offset = header[0] + header[6] + 1
+        return next_offset
+    finally:
+        file.close()

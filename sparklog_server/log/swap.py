@@ -1,0 +1,114 @@
+"""A cleaned segment takes the place of those it was made from, whatever happens in between.
+
+    X.log.cleaned ── job: written, synced ──► durable, counts for nothing: a crash leaves garbage
+    X.log.swap    ── commit: index files first, the log last ──► from here on a crash is followed by the rest of this list
+    old indexes removed, old logs renamed to .deleted, from the last to X ── X.log is gone: what is at X.index is new from here on
+    X.index …     ── index files first, the log last ──► done
+
+In memory the broker's turn swaps at once, before the commit: the new segment is read through an open handle that needs no name, and after
+a crash either the old records or the new ones are found. So a reader may see a record again that compaction had taken away, and never
+misses one. Every rename is durable when it returns, so all of this is the work of a job.
+"""
+
+from typing import NamedTuple
+
+from sparklog.model import Offset
+from sparklog_server.disk.door import Disk
+
+from .offset_index import OffsetIndex
+from .segment import INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX, file_name, header_at, walk
+
+CLEANED_SUFFIX = ".cleaned"
+SWAP_SUFFIX = ".swap"
+DELETED_SUFFIX = ".deleted"
+TXN_INDEX_SUFFIX = ".txnindex"
+_INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+_NAME_DIGITS = 20
+
+
+class Swap(NamedTuple):
+    """The segment at `base_offset` comes in for those at `replaced`, of which it is the first."""
+
+    directory: str
+    base_offset: Offset
+    replaced: tuple[Offset, ...]
+
+
+def commit(disk: Disk, swap: Swap) -> None:
+    """Give the cleaned files their names and take the old ones away. Blocks. Raises StorageError."""
+    _rename(disk, swap, CLEANED_SUFFIX, SWAP_SUFFIX)
+    finish(disk, swap)
+
+
+def finish(disk: Disk, swap: Swap) -> None:
+    """Do what is left to do of a swap that was committed."""
+    names = frozenset(disk.list(swap.directory))
+    for base_offset in sorted(swap.replaced, reverse=True):
+        log = file_name(base_offset, LOG_SUFFIX)
+        if base_offset == swap.base_offset and log not in names:
+            break  # the indexes of this name may be the new ones
+        for suffix in _INDEX_SUFFIXES if base_offset == swap.base_offset else (*_INDEX_SUFFIXES, SNAPSHOT_SUFFIX):
+            if file_name(base_offset, suffix) in names:
+                disk.remove(f"{swap.directory}/{file_name(base_offset, suffix)}")
+        if log in names:
+            disk.rename(f"{swap.directory}/{log}", f"{swap.directory}/{log}{DELETED_SUFFIX}")
+    _rename(disk, swap, SWAP_SUFFIX, "")
+    for base_offset in swap.replaced:
+        disk.remove(f"{swap.directory}/{file_name(base_offset, LOG_SUFFIX)}{DELETED_SUFFIX}")
+
+
+def _rename(disk: Disk, swap: Swap, old_suffix: str, new_suffix: str) -> None:
+    """Rename the files of the new segment, its log last."""
+    names = frozenset(disk.list(swap.directory))
+    for suffix in (*_INDEX_SUFFIXES, LOG_SUFFIX):
+        name = file_name(swap.base_offset, suffix)
+        if name + old_suffix in names:
+            disk.rename(f"{swap.directory}/{name}{old_suffix}", f"{swap.directory}/{name}{new_suffix}")
+
+
+def discard(disk: Disk, directory: str, base_offset: Offset) -> None:
+    """Remove the cleaned files of a segment that is not to come in after all. Blocks. Raises StorageError."""
+    for suffix in (*_INDEX_SUFFIXES, LOG_SUFFIX):
+        disk.remove(f"{directory}/{file_name(base_offset, suffix)}{CLEANED_SUFFIX}")
+
+
+def settle_swaps(disk: Disk, directory: str) -> None:
+    """Complete the swaps that a crash interrupted after their commit, undo the others. Raises StorageError."""
+    names = disk.list(directory)
+    swaps = [name.removesuffix(SWAP_SUFFIX) for name in names if name.endswith(SWAP_SUFFIX)]
+    if not swaps and not any(name.endswith(CLEANED_SUFFIX) for name in names):
+        return
+    bases = sorted(offset for name in names if (offset := _log_offset(name)) is not None)
+    for name in swaps:
+        base_offset = _log_offset(name)
+        if base_offset is None:
+            continue
+        end_offset = _end_of(disk, directory, base_offset)
+        replaced = tuple(offset for offset in bases if base_offset < offset < end_offset)
+        finish(disk, Swap(directory, base_offset, (base_offset, *replaced)))
+    for name in disk.list(directory):
+        if name.endswith((SWAP_SUFFIX, CLEANED_SUFFIX)):
+            disk.remove(f"{directory}/{name}")
+
+
+def _end_of(disk: Disk, directory: str, base_offset: Offset) -> int:
+    """The offset behind the last batch of a segment that is to come in."""
+    log = disk.open(f"{directory}/{file_name(base_offset, LOG_SUFFIX)}{SWAP_SUFFIX}")
+    path = f"{directory}/{file_name(base_offset, INDEX_SUFFIX)}"
+    content = disk.read(f"{path}{SWAP_SUFFIX}")
+    index = OffsetIndex(disk.read(path) if content is None else content)
+    begin = index.positions[-1] if len(index) and index.is_plausible else 0
+    header = header_at(log, begin)
+    if header is None or header[0] < base_offset:
+        begin = 0
+    end_offset: int = base_offset
+    for _, header in walk(log, begin):
+        end_offset = header[0] + header[6] + 1
+    log.close()
+    return end_offset
+
+
+def _log_offset(name: str) -> Offset | None:
+    """The base offset in the name of a log file; None if it is another file's."""
+    digits = name.removesuffix(LOG_SUFFIX)
+    return Offset(int(digits)) if name.endswith(LOG_SUFFIX) and len(digits) == _NAME_DIGITS and digits.isdecimal() else None

@@ -1,0 +1,53 @@
+"""A cleaned segment as the job gives it back, and the turn of the broker that reads from it from then on; `swap` tells of its files."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sparklog.model import Offset
+from sparklog_server.disk.door import Disk
+
+from .offset_index import OffsetIndex
+from .segment import LOG_SUFFIX, Segment, file_name
+from .swap import CLEANED_SUFFIX, Swap
+from .time_index import TimeIndex
+
+
+class Cleaned(NamedTuple):
+    """A new segment, durable under its `.cleaned` names, that holds what remains of others.
+
+    `before` has (base offset, bytes) of each segment it was made from, in order; the new one begins where the first of them did.
+    """
+
+    directory: str
+    base_offset: Offset
+    before: tuple[tuple[Offset, int], ...]
+    offset_index: OffsetIndex
+    time_index: TimeIndex
+    max_timestamp: int
+    max_timestamp_offset: int
+
+    @property
+    def replaced(self) -> tuple[Offset, ...]:
+        """The base offsets of the segments it was made from."""
+        return tuple(base_offset for base_offset, _ in self.before)
+
+    @property
+    def swap(self) -> Swap:
+        """What the job that commits it is told."""
+        return Swap(self.directory, self.base_offset, self.replaced)
+
+
+def take_over(disk: Disk, cleaned: Cleaned, replaced: Sequence[Segment]) -> Segment:
+    """The new segment, open under its `.cleaned` name; the old ones are closed, slices of them stay readable. Raises StorageError."""
+    file = disk.open(f"{cleaned.directory}/{file_name(cleaned.base_offset, LOG_SUFFIX)}{CLEANED_SUFFIX}")
+    files = [file, *(segment.file for segment in replaced)]
+    for one in files:
+        one.pread(0, 1)
+    # The names change under these handles: what is closed while it is open keeps its descriptor, and is never opened by name again.
+    file.close()
+    for segment in replaced:
+        segment.close()
+    segment = Segment(disk, cleaned.directory, cleaned.base_offset, file)
+    segment.index, segment.time_index = cleaned.offset_index, cleaned.time_index
+    segment.max_timestamp, segment.max_timestamp_offset = cleaned.max_timestamp, cleaned.max_timestamp_offset
+    return segment
