@@ -7,6 +7,10 @@ Single-threaded; nothing here waits for the disk to sync: `begin_sync` says whic
 that fails leaves everything as it was, so the same append may be tried again.
 """
 
+from bisect import bisect_left
+from collections.abc import Callable
+from functools import partial
+
 import msgspec
 
 from sparklog.effects import FileSlice
@@ -16,22 +20,25 @@ from sparklog.model import Instant, LeaderEpoch, Millis, Offset, OffsetAndEpoch,
 from sparklog.record.batch import LENGTH_OVERHEAD, NO_TIMESTAMP
 from sparklog_server.disk.door import Disk, DiskFile
 
+from .cutting import is_of_rest, remove_segment, remove_stale_snapshots
 from .epoch_cache import EpochCache
 from .places import Places
 from .producer_state import ProducerState
-from .recovery import EPOCH_FILE, Recovered, offset_of, recover, recover_producers
+from .recovery import EPOCH_FILE, Recovered, recover, recover_producers
+from .retention import count_deletable, set_aside
+from .rolling import NOT_KNOWN, has_waited, rolls_after_ms
 from .segment import (
-    INDEX_SUFFIX,
     LOG_SUFFIX,
     RELATIVE_OFFSET_MAX,
     SNAPSHOT_SUFFIX,
-    TIME_INDEX_SUFFIX,
     Segment,
+    base_offset_of,
     file_name,
 )
 from .settings import LogSettings
+from .swap_in import Cleaned, take_over
 from .time_lookup import first_at_or_after, latest
-from .validate import HeaderFields, RecordsRefused, check_client_batch
+from .validate import HeaderFields, RecordsRefused, check_client_batch, check_leaders_batches, stamp_own_batches
 
 __all__ = ["AppendResult", "LogSettings", "OffsetOutOfRange", "PartitionLog", "RecordsRefused"]
 
@@ -64,8 +71,10 @@ class PartitionLog:
         "_disk",
         "_index_entries_near_full",
         "_is_syncing",
+        "_opened_ms",
         "_places",
         "_producers",
+        "_rolls_after_ms",
         "_sealed",
         "_segments",
         "_settings",
@@ -75,7 +84,9 @@ class PartitionLog:
         "_was_cut_in_sync",
         "directory",
         "epochs",
+        "first_dirty_offset",
         "is_closed",
+        "is_swapping",
         "log_end_offset",
         "log_start_offset",
         "recovery_point",
@@ -84,7 +95,14 @@ class PartitionLog:
     )
 
     def __init__(
-        self, disk: Disk, directory: str, topic_partition: TopicPartition, topic_id: Uuid, settings: LogSettings, found: Recovered
+        self,
+        disk: Disk,
+        directory: str,
+        topic_partition: TopicPartition,
+        topic_id: Uuid,
+        settings: LogSettings,
+        found: Recovered,
+        now: Instant,
     ) -> None:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
@@ -94,7 +112,10 @@ class PartitionLog:
         self.recovery_point = found.recovery_point
         self.epochs: EpochCache = found.epochs
         self.is_closed = False
+        self.first_dirty_offset = found.log_start_offset
+        self.is_swapping = False
         self._disk = disk
+        self._opened_ms = now.wall_ms
         self._segments = found.segments
         self._active = found.segments[-1]
         self._producers: ProducerState = found.producers
@@ -131,7 +152,7 @@ class PartitionLog:
             was_clean=was_clean,
             now_ms=now.wall_ms,
         )
-        return cls(disk, directory, topic_partition, topic_id, settings, found)
+        return cls(disk, directory, topic_partition, topic_id, settings, found, now)
 
     @property
     def settings(self) -> LogSettings:
@@ -143,6 +164,7 @@ class PartitionLog:
         self._settings = settings
         # Both indexes have at most as many entries as the offset index; a time entry takes 12 bytes, and Kafka keeps one in reserve.
         self._index_entries_near_full = settings.segment_index_bytes // 12 - 1
+        self._rolls_after_ms = NOT_KNOWN
 
     @property
     def first_segment_offset(self) -> int:
@@ -168,9 +190,10 @@ class PartitionLog:
         if (
             active.file.size + len(batch) > settings.segment_bytes
             or last_offset - active.base_offset > RELATIVE_OFFSET_MAX
+            or max_timestamp > self._rolls_after_ms
             or len(active.index.offsets) >= self._index_entries_near_full  # type: ignore[union-attr]
         ):
-            active = self._segment_for(len(batch), base_offset, last_offset, now)
+            active = self._segment_for(len(batch), base_offset, last_offset, max_timestamp, now)
         if leader_epoch != self.epochs.latest:
             self.epochs.assign(leader_epoch, base_offset)
         scan.stamp(batch, base_offset, leader_epoch)
@@ -185,16 +208,10 @@ class PartitionLog:
     def append_own(self, batches: bytearray, leader_epoch: LeaderEpoch, now: Instant) -> AppendResult:
         """Append batches this broker made: offsets and epoch are stamped in place, nothing is judged. All of them or none."""
         view = memoryview(batches)
-        found: list[tuple[int, HeaderFields]] = []
-        next_offset = base_offset = self.log_end_offset
-        for position, header in scan.headers(view, False):
-            scan.stamp(view[position:], next_offset, leader_epoch)
-            found.append((position, (next_offset, header[1], leader_epoch, *header[3:])))
-            next_offset = Offset(next_offset + header[6] + 1)
-        assert found
-        assert found[-1][0] + found[-1][1][1] + LENGTH_OVERHEAD == len(batches), "half a batch"
+        base_offset = self.log_end_offset
+        found = stamp_own_batches(view, base_offset, leader_epoch)
         self._append_whole(view, found, now)
-        return AppendResult(base_offset, Offset(next_offset - 1), NO_TIMESTAMP, self.log_start_offset, False)
+        return AppendResult(base_offset, Offset(self.log_end_offset - 1), NO_TIMESTAMP, self.log_start_offset, False)
 
     def append_as_follower(self, records: memoryview | bytearray | bytes, now: Instant) -> AppendResult | None:
         """Append what a leader sent, offsets and epochs as they are; a batch cut at the end is left out, None if nothing is whole.
@@ -202,19 +219,11 @@ class PartitionLog:
         Raises RecordsRefused (CORRUPT_MESSAGE) for a CRC that differs and for offsets below the log end offset.
         """
         view = memoryview(records)
-        try:
-            found: list[tuple[int, HeaderFields]] = scan.headers(view, True)
-        except ValueError as error:
-            raise RecordsRefused(ErrorCode.CORRUPT_MESSAGE, str(error.args[2])) from error
-        next_offset = self.log_end_offset
-        for _, header in found:
-            if header[0] < next_offset or header[6] < 0:
-                raise RecordsRefused(ErrorCode.CORRUPT_MESSAGE, f"offset {header[0]} where {next_offset} or more was due")
-            next_offset = Offset(header[0] + header[6] + 1)
+        found = check_leaders_batches(view, self.log_end_offset)
         if not found:
             return None
         self._append_whole(view, found, now)
-        return AppendResult(Offset(found[0][1][0]), Offset(next_offset - 1), NO_TIMESTAMP, self.log_start_offset, False)
+        return AppendResult(Offset(found[0][1][0]), Offset(self.log_end_offset - 1), NO_TIMESTAMP, self.log_start_offset, False)
 
     def _append_whole(self, view: memoryview, found: list[tuple[int, HeaderFields]], now: Instant) -> None:
         """Write batches with their offsets set, in one write per segment; what one segment can hold goes in whole or not at all."""
@@ -228,7 +237,8 @@ class PartitionLog:
                     break
                 size, count = size + length, count + 1
             last = found[count - 1][1]
-            active = self._segment_for(size, Offset(first[0]), last[0] + last[6], now)
+            max_timestamp = max(header[8] for _, header in found[:count])
+            active = self._segment_for(size, Offset(first[0]), last[0] + last[6], max_timestamp, now)
             at = active.file.append(view[begin : begin + size])
             for position, header in found[:count]:
                 if header[2] > self.epochs.latest:
@@ -239,7 +249,7 @@ class PartitionLog:
             self.log_end_offset = Offset(last[0] + last[6] + 1)
             found = found[count:]
 
-    def _segment_for(self, size: int, base_offset: Offset, last_offset: int, now: Instant) -> Segment:
+    def _segment_for(self, size: int, base_offset: Offset, last_offset: int, max_timestamp: int, now: Instant) -> Segment:
         """The active segment, after a roll if Kafka would roll before these bytes."""
         active, settings = self._active, self._settings
         if size > settings.segment_bytes:
@@ -249,8 +259,10 @@ class PartitionLog:
             active.file.size + size > settings.segment_bytes
             or last_offset - active.base_offset > RELATIVE_OFFSET_MAX
             or active.has_full_index(settings.segment_index_bytes)
+            or has_waited(active, settings, max_timestamp, opened_ms=self._opened_ms, now_ms=now.wall_ms)
         ):
             self._roll(base_offset, now)
+        self._rolls_after_ms = rolls_after_ms(self._active, settings, max_timestamp)
         return self._active
 
     def _roll(self, base_offset: Offset, now: Instant) -> None:
@@ -264,10 +276,12 @@ class PartitionLog:
         segment = Segment.open(self._disk, self.directory, base_offset, create=True)
         if segment.file.size:
             segment.file.truncate(0)
+        segment.created_ms = now.wall_ms
         self._unsynced += [active.file, *files]
         self._sealed.append(active)
         self._segments.append(segment)
         self._active = segment
+        self._rolls_after_ms = NOT_KNOWN
         self._snapshot_offset = base_offset
         self._places.forget(self.log_end_offset)
 
@@ -355,7 +369,94 @@ class PartitionLog:
         self._is_syncing = False
         if self._was_cut_in_sync:
             self._was_cut_in_sync = False
-            self._remove_stale_snapshots()
+            remove_stale_snapshots(self._disk, self.directory, self._segments, self._snapshot_offset)
+
+    # -- compaction
+
+    @property
+    def settled_segments(self) -> list[Segment]:
+        """The sealed segments up to the first whose index files are not durable yet: none of them changes any more."""
+        return self._segments[: bisect_left(self._segments, self.first_unsettled_offset, key=base_offset_of)]
+
+    @property
+    def first_unsettled_offset(self) -> Offset:
+        """Where `settled_segments` end."""
+        return min(segment.base_offset for segment in (*self._sealed, *self._settling, self._active))
+
+    @property
+    def producers(self) -> ProducerState:
+        """To be looked at only."""
+        return self._producers
+
+    def swap_in(self, cleaned: Cleaned) -> bool:
+        """Read from a cleaned segment instead of those it was made from; False if these are not there any more. Raises StorageError.
+
+        Until `swapped` nothing may remove or cut its files: they are on their way to their names.
+        """
+        assert not self.is_swapping
+        replaced = [segment for segment in self.settled_segments if segment.base_offset in cleaned.replaced]
+        if tuple((segment.base_offset, segment.file.size) for segment in replaced) != cleaned.before or self.is_closed:
+            return False
+        first = self._segments.index(replaced[0])
+        self._segments[first : first + len(replaced)] = [take_over(self._disk, cleaned, replaced)]
+        self._places.clear()
+        self.is_swapping = True
+        return True
+
+    def swapped(self, base_offset: Offset) -> None:
+        """The files of the segment that was swapped in have their names. Raises StorageError."""
+        self.is_swapping = False
+        for segment in self._segments:
+            if segment.base_offset == base_offset and not self.is_closed:
+                segment.file = self._disk.open(segment.path(LOG_SUFFIX))
+                segment.settle()
+
+    # -- retention
+
+    def move_log_start(self, offset: Offset) -> bool:
+        """Forget the records below `offset`, which must not exceed what is committed; whole segments of them go with retention.
+
+        False if the log starts there or later already.
+        """
+        if offset <= self.log_start_offset:
+            return False
+        assert offset <= self.log_end_offset
+        self.log_start_offset = offset
+        self.epochs.truncate_start(offset)
+        return True
+
+    def retire(self, high_watermark: Offset, now: Instant) -> Callable[[], Callable[[], None]] | None:
+        """Take what retention no longer keeps out of the log: gives the job of `set_aside`, or None. Raises StorageError.
+
+        Only what is committed and durable goes. If the active segment is to go it is rolled now, and goes at the first call after the
+        next sync.
+        """
+        if self.is_closed or self.is_swapping:
+            return None
+        self._producers.expire(now.wall_ms, self._settings.producer_id_expiration_ms)
+        segments = self._segments
+        count = count_deletable(
+            segments,
+            self._settings,
+            log_start_offset=self.log_start_offset,
+            log_end_offset=self.log_end_offset,
+            limit=min(high_watermark, self.recovery_point),
+            opened_ms=self._opened_ms,
+            now_ms=now.wall_ms,
+        )
+        if count == len(segments):
+            self._roll(self.log_end_offset, now)
+        count = min(count, len(self.settled_segments))
+        if count == 0:
+            return None
+        # The log start first: nobody may look for what is about to go.
+        self.move_log_start(segments[count].base_offset)
+        retired = segments[:count]
+        del segments[:count]
+        self._places.clear()
+        for segment in retired:
+            segment.close()
+        return partial(set_aside, self._disk, self.directory, [segment.base_offset for segment in retired])
 
     # -- cut and close
 
@@ -363,12 +464,15 @@ class PartitionLog:
         """Drop every batch that reaches `offset` or beyond it, for good. Blocks. Raises StorageError."""
         if offset >= self.log_end_offset:
             return
+        assert not self.is_swapping, "what is compacted is committed, and nobody cuts it off while its files change their names"
+        self.first_dirty_offset = min(self.first_dirty_offset, offset)
         self._places.clear()
         while len(self._segments) > 1 and self._segments[-1].base_offset >= offset:
             dropped = self._segments.pop()
-            self._forget_segment(dropped)
+            remove_segment(self._disk, dropped)
         active = self._active = self._segments[-1]
         self._sealed = [segment for segment in self._sealed if segment is not active]
+        self._rolls_after_ms = NOT_KNOWN
         found = active.find(offset) if offset > active.base_offset else (0, None)
         if found is not None:
             active.truncate(found[0])
@@ -379,27 +483,13 @@ class PartitionLog:
         self.recovery_point = min(self.recovery_point, self.log_end_offset)
         self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
         self.epochs.truncate_end(self.log_end_offset)
-        self._unsynced = [file for file in self._unsynced if _is_of_rest(file.path, active.base_offset)]
+        self._unsynced = [file for file in self._unsynced if is_of_rest(file.path, active.base_offset)]
         self._was_cut_in_sync = self._is_syncing
         # Durable before anything is appended: else a crash could bring back the old end under a new segment.
         self._disk.sync([active.file])
         self._producers, self._snapshot_offset = recover_producers(
             self._disk, self.directory, self._segments, log_start_offset=self.log_start_offset, end_offset=self.log_end_offset
         )
-
-    def _forget_segment(self, segment: Segment) -> None:
-        self._sealed = [other for other in self._sealed if other is not segment]
-        segment.close()
-        for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
-            self._disk.remove(segment.path(suffix))
-
-    def _remove_stale_snapshots(self) -> None:
-        """The sync that was in flight during a truncation may have put snapshots of what was cut in their place."""
-        bases = frozenset(segment.base_offset for segment in self._segments)
-        for name in self._disk.list(self.directory):
-            offset = offset_of(name, SNAPSHOT_SUFFIX)
-            if offset is not None and offset not in bases and offset != self._snapshot_offset:
-                self._disk.remove(f"{self.directory}/{name}")
 
     def begin_close(self, now: Instant) -> list[DiskFile]:
         """What to sync before `close`, so that the next open scans nothing: data, indexes, epochs, producers."""
@@ -424,11 +514,3 @@ class PartitionLog:
         self.is_closed = True
         for segment in self._segments:
             segment.close()
-
-
-def _is_of_rest(path: str, active_base_offset: int) -> bool:
-    """Whether a file to be synced says nothing of the active segment, or of what lay behind it."""
-    digits, _, suffix = path.rpartition("/")[2].partition(".")
-    if not digits.isdecimal():
-        return True
-    return int(digits) < active_base_offset or (int(digits) == active_base_offset and f".{suffix}".startswith(SNAPSHOT_SUFFIX))
