@@ -4,22 +4,49 @@ from typing import cast
 
 from sparklog_server.config.settings import BrokerSettings, TopicSettings
 from sparklog_server.log.settings import CompressionType, LogSettings, TimestampType
+from sparklog_server.replica.cleaning import CleaningLimits
 
 
 def log_settings(topic: TopicSettings, broker: BrokerSettings) -> LogSettings:
     """The settings of a topic's log on this broker."""
+    is_compacted = "compact" in topic.cleanup_policy
     return LogSettings(
-        segment_bytes=topic.segment_bytes,
+        segment_bytes=topic.segment_bytes_effective,
         segment_index_bytes=topic.segment_index_bytes,
+        # Compaction leaves the active segment alone, so what must be compacted in time must be rolled in time.
+        segment_ms=min(topic.segment_ms, topic.max_compaction_lag_ms) if is_compacted else topic.segment_ms,
+        segment_jitter_ms=topic.segment_jitter_ms,
         index_interval_bytes=topic.index_interval_bytes,
         max_message_bytes=topic.max_message_bytes,
         compression_type=cast("CompressionType", topic.compression_type),
         timestamp_type=cast("TimestampType", topic.message_timestamp_type),
         timestamp_before_max_ms=topic.message_timestamp_before_max_ms,
         timestamp_after_max_ms=topic.message_timestamp_after_max_ms,
-        is_compacted="compact" in topic.cleanup_policy,
+        is_compacted=is_compacted,
         is_deleted="delete" in topic.cleanup_policy,
         validates_compressed=broker.sparklog_validate_compressed,
         decompressed_bytes_max=broker.sparklog_decompress_max_bytes,
         producer_id_expiration_ms=broker.producer_id_expiration_ms,
+        retention_ms=topic.retention_ms,
+        retention_bytes=topic.retention_bytes,
+        file_delete_delay_ms=topic.file_delete_delay_ms,
+        flush_messages=topic.flush_messages,
+        flush_ms=topic.flush_ms,
+        min_cleanable_dirty_ratio=topic.min_cleanable_dirty_ratio,
+        min_compaction_lag_ms=topic.min_compaction_lag_ms,
+        max_compaction_lag_ms=topic.max_compaction_lag_ms,
+        delete_retention_ms=topic.delete_retention_ms,
+    )
+
+
+def cleaning_limits(broker: BrokerSettings) -> CleaningLimits:
+    """How much compaction may take of this broker."""
+    return CleaningLimits(
+        is_enabled=broker.log_cleaner_enable and broker.log_cleaner_threads > 0,
+        threads=max(broker.log_cleaner_threads, 1),
+        table_bytes_max=broker.log_cleaner_dedupe_buffer_size,
+        # Kafka sets no bounds to these two; a table must have an empty slot, and a rate must come to an end.
+        load_factor=min(max(broker.log_cleaner_io_buffer_load_factor, 0.01), 0.99),
+        io_bytes_per_second_max=max(broker.log_cleaner_io_max_bytes_per_second, 1.0),
+        backoff_ms=broker.log_cleaner_backoff_ms,
     )

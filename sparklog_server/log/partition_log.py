@@ -11,8 +11,6 @@ from bisect import bisect_left
 from collections.abc import Callable
 from functools import partial
 
-import msgspec
-
 from sparklog.effects import FileSlice
 from sparklog.errors import ErrorCode
 from sparklog.kernels import scan
@@ -20,6 +18,7 @@ from sparklog.model import Instant, LeaderEpoch, Millis, Offset, OffsetAndEpoch,
 from sparklog.record.batch import LENGTH_OVERHEAD, NO_TIMESTAMP
 from sparklog_server.disk.door import Disk, DiskFile
 
+from .answers import AppendResult, OffsetOutOfRange
 from .cutting import is_of_rest, remove_segment, remove_stale_snapshots
 from .epoch_cache import EpochCache
 from .places import Places
@@ -43,20 +42,6 @@ from .validate import HeaderFields, RecordsRefused, check_client_batch, check_le
 __all__ = ["AppendResult", "LogSettings", "OffsetOutOfRange", "PartitionLog", "RecordsRefused"]
 
 _START = Offset(0)
-
-
-class AppendResult(msgspec.Struct, gc=False, frozen=True):
-    """Where a batch went: `[base_offset, last_offset]`, closed. `log_append_time_ms` is -1 where producers set the time."""
-
-    base_offset: Offset
-    last_offset: Offset
-    log_append_time_ms: int
-    log_start_offset: Offset
-    is_duplicate: bool
-
-
-class OffsetOutOfRange(Exception):
-    """The offset asked for is below the log start offset or beyond the log end offset."""
 
 
 class PartitionLog:
@@ -451,8 +436,7 @@ class PartitionLog:
             return None
         # The log start first: nobody may look for what is about to go.
         self.move_log_start(segments[count].base_offset)
-        retired = segments[:count]
-        del segments[:count]
+        retired, segments[:count] = segments[:count], []
         self._places.clear()
         for segment in retired:
             segment.close()

@@ -47,8 +47,10 @@ class Segment:
 
     __slots__ = (
         "_disk",
+        "_first_timestamp",
         "_stored",
         "base_offset",
+        "created_ms",
         "directory",
         "file",
         "index",
@@ -68,6 +70,8 @@ class Segment:
         self.max_timestamp = NO_TIMESTAMP
         self.max_timestamp_offset: int = base_offset
         self.unindexed_bytes = 0
+        self.created_ms = 0  # the wall clock's time of the roll; 0 if that was in an earlier life
+        self._first_timestamp: int | None = None
         self._stored: StoredOffsetIndex | None = None
 
     @classmethod
@@ -99,6 +103,16 @@ class Segment:
         self.index.append(last_offset - self.base_offset, position)
         self.time_index.append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
         self.unindexed_bytes = 0
+
+    @property
+    def first_timestamp(self) -> int:
+        """The greatest timestamp of the first batch, by which the segment's age is told; -1 if it has none. Raises StorageError."""
+        if self._first_timestamp is None:
+            first = header_at(self.file, 0)
+            if first is None:
+                return NO_TIMESTAMP
+            self._first_timestamp = first[8]
+        return self._first_timestamp
 
     def has_full_index(self, index_bytes_max: int) -> bool:
         """Whether Kafka would find one of the indexes full, and roll."""
@@ -257,6 +271,8 @@ class Segment:
         assert self.time_index is not None
         header = header_at(self.file, position)
         self.file.truncate(position)
+        if position == 0:
+            self._first_timestamp = None
         self.index.truncate(position)
         if header is not None:
             self.time_index.truncate(header[0] - self.base_offset)

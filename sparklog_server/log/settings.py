@@ -16,6 +16,8 @@ class LogSettings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     segment_bytes: int = 1 << 30
     segment_index_bytes: int = 10 << 20
+    segment_ms: int = 604_800_000
+    segment_jitter_ms: int = 0
     index_interval_bytes: int = 4096
     max_message_bytes: int = 1048588
     compression_type: CompressionType = "producer"
@@ -30,6 +32,13 @@ class LogSettings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """`sparklog.validate.compressed`: decompress and walk compressed batches too; always so on a compacted topic."""
     decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX
     producer_id_expiration_ms: int = 86_400_000
+    retention_ms: int = 604_800_000
+    """-1 keeps segments however old they are."""
+    retention_bytes: int = -1
+    """-1 keeps segments however many there are."""
+    file_delete_delay_ms: int = 60_000
+    flush_messages: int = INT64_MAX
+    flush_ms: int = INT64_MAX
     min_cleanable_dirty_ratio: float = 0.5
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int = INT64_MAX

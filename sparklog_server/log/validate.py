@@ -8,6 +8,7 @@ from struct import pack_into
 
 from sparklog.errors import DecodeError, ErrorCode
 from sparklog.kernels import scan
+from sparklog.model import LeaderEpoch, Offset
 from sparklog.record.batch import CODEC_BITS, HEADER_SIZE, LENGTH_OVERHEAD, NO_TIMESTAMP, TIMESTAMP_TYPE_BIT, decode_records
 from sparklog.record.compression import Codec, compress, decompress
 
@@ -123,3 +124,30 @@ def _with_codec(records: memoryview | bytearray, header: HeaderFields, codec: Co
     pack_into(">h", batch, 21, header[5] & ~CODEC_BITS | (TIMESTAMP_TYPE_BIT if settings.timestamp_type == "LogAppendTime" else 0) | codec)
     pack_into(">I", batch, scan.CRC_POSITION, scan.crc(memoryview(batch)[scan.CRC_START :]))
     return batch
+
+
+def stamp_own_batches(view: memoryview, base_offset: Offset, leader_epoch: LeaderEpoch) -> list[tuple[int, HeaderFields]]:
+    """Stamp batches that this broker made, from `base_offset` on; gives (position, header as stamped) of each."""
+    found: list[tuple[int, HeaderFields]] = []
+    next_offset = base_offset
+    for position, header in scan.headers(view, False):
+        scan.stamp(view[position:], next_offset, leader_epoch)
+        found.append((position, (next_offset, header[1], leader_epoch, *header[3:])))
+        next_offset = Offset(next_offset + header[6] + 1)
+    assert found
+    assert found[-1][0] + found[-1][1][1] + LENGTH_OVERHEAD == len(view), "half a batch"
+    return found
+
+
+def check_leaders_batches(view: memoryview, log_end_offset: Offset) -> list[tuple[int, HeaderFields]]:
+    """(position, header) of the whole batches that a leader sent. Raises RecordsRefused for what cannot follow `log_end_offset`."""
+    try:
+        found: list[tuple[int, HeaderFields]] = scan.headers(view, True)
+    except ValueError as error:
+        raise RecordsRefused(ErrorCode.CORRUPT_MESSAGE, str(error.args[2])) from error
+    next_offset: int = log_end_offset
+    for _, header in found:
+        if header[0] < next_offset or header[6] < 0:
+            raise RecordsRefused(ErrorCode.CORRUPT_MESSAGE, f"offset {header[0]} where {next_offset} or more was due")
+        next_offset = header[0] + header[6] + 1
+    return found

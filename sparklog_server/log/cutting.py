@@ -1,0 +1,34 @@
+"""What a truncation removes from the disk, and what of an unfinished sync it makes pointless."""
+
+from collections.abc import Sequence
+
+from sparklog.model import Offset
+from sparklog_server.disk.door import Disk
+
+from .recovery import offset_of
+from .segment import INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX, Segment, file_name
+from .txn_index import TXN_INDEX_SUFFIX
+
+
+def remove_segment(disk: Disk, segment: Segment) -> None:
+    """Remove the segment's files for good. Raises StorageError."""
+    segment.close()
+    for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
+        disk.remove(segment.path(suffix))
+
+
+def remove_stale_snapshots(disk: Disk, directory: str, segments: Sequence[Segment], snapshot_offset: Offset) -> None:
+    """The sync that was in flight during a truncation may have put snapshots of what was cut in their place. Raises StorageError."""
+    bases = frozenset(segment.base_offset for segment in segments)
+    for name in disk.list(directory):
+        offset = offset_of(name, SNAPSHOT_SUFFIX)
+        if offset is not None and offset not in bases and offset != snapshot_offset:
+            disk.remove(f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}")
+
+
+def is_of_rest(path: str, active_base_offset: int) -> bool:
+    """Whether a file to be synced says nothing of the active segment, or of what lay behind it."""
+    digits, _, suffix = path.rpartition("/")[2].partition(".")
+    if not digits.isdecimal():
+        return True
+    return int(digits) < active_base_offset or (int(digits) == active_base_offset and f".{suffix}".startswith(SNAPSHOT_SUFFIX))

@@ -1,0 +1,88 @@
+"""What a log may forget: which of its oldest segments retention no longer keeps, and what becomes of their files.
+
+    in the log ── log start offset moves, taken out of the log ──► `.deleted` ── file.delete.delay.ms ──► removed
+
+The choice is made in a turn of the broker, files are renamed and removed by jobs; what a crash leaves under `.deleted` is removed when the
+log is opened again.
+"""
+
+from collections.abc import Callable, Sequence
+
+from sparklog.model import Millis, Offset
+from sparklog.record.batch import NO_TIMESTAMP
+from sparklog_server.disk.door import Disk
+
+from .segment import INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX, Segment, file_name
+from .settings import LogSettings
+from .txn_index import TXN_INDEX_SUFFIX
+
+DELETED_SUFFIX = ".deleted"
+_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
+"""The log first: its indexes alone are worth nothing, and are removed on opening."""
+
+
+def count_deletable(
+    segments: Sequence[Segment],
+    settings: LogSettings,
+    *,
+    log_start_offset: Offset,
+    log_end_offset: Offset,
+    limit: Offset,
+    opened_ms: Millis,
+    now_ms: Millis,
+) -> int:
+    """How many of the oldest segments may go, the active one included unless it is empty; none that reaches beyond `limit`.
+
+    In Kafka's order: those below the log start, then those that exceed `retention.bytes`, then those older than `retention.ms`. A segment
+    without timestamps is as old as its roll, or as the opening of its log. Reads an index file of a sealed segment. Raises StorageError.
+    """
+    count = 0
+    while count < len(segments) - 1 and segments[count + 1].base_offset <= log_start_offset:
+        count += 1
+    if not settings.is_deleted:
+        return count
+    committed = count
+    while committed < len(segments) and _next_offset(segments, committed, log_end_offset) <= limit:
+        committed += 1
+    if committed == len(segments) and segments[-1].file.size == 0:
+        committed -= 1
+    if settings.retention_bytes >= 0:
+        excess = sum(segment.file.size for segment in segments[count:]) - settings.retention_bytes
+        while count < committed and excess >= segments[count].file.size:
+            excess -= segments[count].file.size
+            count += 1
+    if settings.retention_ms >= 0:
+        while count < committed and now_ms - _newest(segments[count], opened_ms) > settings.retention_ms:
+            count += 1
+    return count
+
+
+def _next_offset(segments: Sequence[Segment], index: int, log_end_offset: Offset) -> Offset:
+    return segments[index + 1].base_offset if index + 1 < len(segments) else log_end_offset
+
+
+def _newest(segment: Segment, opened_ms: Millis) -> int:
+    timestamp = segment.read_max_timestamp()[0]
+    return timestamp if timestamp != NO_TIMESTAMP else max(segment.created_ms, opened_ms)
+
+
+def set_aside(disk: Disk, directory: str, base_offsets: Sequence[Offset]) -> Callable[[], None]:
+    """Rename the files of these segments, oldest first, so that a crash leaves a log without a hole; gives the job that removes them.
+
+    Blocks. Raises StorageError.
+    """
+    names = frozenset(disk.list(directory))
+    paths = [
+        f"{directory}/{name}"
+        for base_offset in base_offsets
+        for name in (file_name(base_offset, suffix) for suffix in _SUFFIXES)
+        if name in names
+    ]
+    for path in paths:
+        disk.rename(path, path + DELETED_SUFFIX)
+
+    def remove() -> None:
+        for path in paths:
+            disk.remove(path + DELETED_SUFFIX)
+
+    return remove

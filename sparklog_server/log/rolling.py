@@ -1,0 +1,36 @@
+"""When the active segment is old enough to be closed, however small: `segment.ms` and its jitter."""
+
+from sparklog.kernels import scan
+from sparklog.model import Millis
+from sparklog.record.batch import NO_TIMESTAMP
+
+from .segment import Segment
+from .settings import LogSettings
+
+NOT_KNOWN = NO_TIMESTAMP - 1
+"""Below every timestamp: whoever compares looks closer."""
+
+
+def has_waited(active: Segment, settings: LogSettings, max_timestamp: int, *, opened_ms: Millis, now_ms: Millis) -> bool:
+    """Whether `segment.ms` is over, by the records' own time if the segment's first batch has one, else by the clock."""
+    if active.file.size == 0:
+        return False
+    first_timestamp = active.first_timestamp
+    if first_timestamp >= 0:
+        return max_timestamp - first_timestamp > _age_max_ms(active, settings)
+    return now_ms - max(active.created_ms, opened_ms) > _age_max_ms(active, settings)
+
+
+def rolls_after_ms(active: Segment, settings: LogSettings, max_timestamp: int) -> int:
+    """The timestamp up to which nothing appended closes the segment for its age, if the next batch has `max_timestamp`."""
+    first_timestamp = active.first_timestamp if active.file.size else max_timestamp
+    return first_timestamp + _age_max_ms(active, settings) if first_timestamp >= 0 else NOT_KNOWN
+
+
+def _age_max_ms(active: Segment, settings: LogSettings) -> int:
+    """`segment.ms` less the jitter of this segment, which is the same whoever asks and whenever."""
+    jitter_max_ms = min(settings.segment_jitter_ms, settings.segment_ms)
+    if jitter_max_ms == 0:
+        return settings.segment_ms
+    name = active.file.path.rpartition("/")[0].rpartition("/")[2]
+    return settings.segment_ms - scan.crc(f"{name}:{active.base_offset}".encode()) % jitter_max_ms
