@@ -34,6 +34,7 @@ STRAY_SUFFIX = "-stray"
 ASIDE_SUFFIX = ".tmp"
 _NAME_MAX = 255
 _NO_BROKER_EPOCH = -1
+_META_KEYS = frozenset(("version", "cluster.id", "node.id", "directory.id"))
 
 
 class DirectoryRefused(Exception):
@@ -303,6 +304,11 @@ def _read_meta(disk: Disk, path: str, *, node_id: NodeId, cluster_id: str | None
         except CheckpointCorrupt as error:
             raise DirectoryRefused(path, str(error)) from error
         _check_meta(path, meta, node_id=node_id, cluster_id=cluster_id)
+    strangers = meta.keys() - _META_KEYS
+    if "directory.id" not in meta and strangers:
+        raise DirectoryRefused(
+            path, f"directory.id is missing, but there is {', '.join(sorted(strangers))}: correct it, or remove that line"
+        )
     if "directory.id" not in meta:
         meta["directory.id"] = encode_uuid(new_uuid(entropy))
         disk.write(f"{path}/{META_FILE}", render_properties(meta))

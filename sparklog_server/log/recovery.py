@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from typing import NamedTuple
 
 from sparklog.model import LeaderEpoch, Millis, Offset
-from sparklog.record.batch import LENGTH_OVERHEAD
+from sparklog.record.batch import LENGTH_OVERHEAD, NO_TIMESTAMP
 from sparklog_server.disk.checkpoint import CheckpointCorrupt
 from sparklog_server.disk.door import Disk, DiskFile
 
@@ -86,6 +86,9 @@ def recover(
     if epochs is None:
         epochs = _epochs_of(segments[:doubtful])
     end_offset = _repair(disk, segments, doubtful, epochs, settings, recovery_point=recovery_point)
+    if was_clean and segments and end_offset < log_start_offset:
+        # No clean stop leaves that behind: the checkpoint is damaged, and emptying the log would let one digit take every record.
+        log_start_offset = segments[0].base_offset
     if not segments or end_offset < log_start_offset:
         for segment in segments:
             _remove_segment(disk, segment)
@@ -175,6 +178,7 @@ def _repair(
 def _repair_segment(segment: Segment, epochs: EpochCache, settings: LogSettings, recovery_point: Offset) -> tuple[Offset, bool]:
     """Rebuild the indexes, cut what is not whole: (the offset that follows, whether something was cut)."""
     segment.index, segment.time_index = OffsetIndex(), TimeIndex()
+    segment.max_timestamp, segment.max_timestamp_offset, segment.unindexed_bytes = NO_TIMESTAMP, segment.base_offset, 0
     end = 0
     end_offset: int = segment.base_offset
     for verify_crc in (False, True):

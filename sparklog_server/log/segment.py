@@ -156,6 +156,7 @@ class Segment:
             and self.time_index.is_plausible
             and (not positions or positions[-1] < self.file.size)
             and len(index) % 8 == 0 == len(times) % 12
+            and (not len(self.time_index) or self._says(timestamp, offset))
         )
 
     def read_max_timestamp(self) -> tuple[int, int]:
@@ -171,11 +172,16 @@ class Segment:
             return self.time_index
         content = self._disk.read(self.path(TIME_INDEX_SUFFIX))
         stored = TimeIndex(content)
-        if content and len(content) == len(stored) * TIME_ENTRY_SIZE and stored.is_plausible:
+        if content and len(content) == len(stored) * TIME_ENTRY_SIZE and stored.is_plausible and self._says(*stored.last):
             return stored
         self.rebuild_index()
         assert self.time_index is not None
         return self.time_index
+
+    def _says(self, timestamp: int, relative_offset: int) -> bool:
+        """Whether the log bears out an entry of the time index, which has no checksum: some batch there is as late as it claims."""
+        found = self.find(self.base_offset + relative_offset)
+        return found is not None and found[1][8] == timestamp
 
     def _index(self) -> OffsetIndex | StoredOffsetIndex:
         if self.index is not None:
@@ -247,7 +253,10 @@ class Segment:
 
     def find_timestamp(self, timestamp: int, start_offset: int) -> Iterator[tuple[int, HeaderFields]]:
         """(position, header) of each batch, in order, that may hold a record at `timestamp` or later and at `start_offset` or beyond."""
-        relative = self._times().lookup(timestamp)
+        below, relative = self._times().entry_below(timestamp)
+        if below != NO_TIMESTAMP and not self._says(below, relative):
+            self.rebuild_index()
+            relative = self._times().entry_below(timestamp)[1]
         found = self.find(max(self.base_offset + relative, start_offset))
         if found is None:
             return

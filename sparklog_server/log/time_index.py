@@ -42,11 +42,14 @@ class TimeIndex:
         """(timestamp, relative offset) of the last entry; (-1, 0) if there is none."""
         return (self.timestamps[-1], self.offsets[-1]) if self.timestamps else (NO_TIMESTAMP, 0)
 
-    def lookup(self, timestamp: int) -> int:
-        """A relative offset such that every record before it is older than `timestamp`."""
+    def entry_below(self, timestamp: int) -> tuple[int, int]:
+        """(timestamp, relative offset) of the last entry older than `timestamp`; (-1, 0) if there is none.
+
+        Every record before that offset is older than `timestamp`.
+        """
         # A record exactly as old as an entry's timestamp may stand before the entry's offset.
         found = bisect_right(self.timestamps, timestamp - 1)
-        return self.offsets[found - 1] if found else 0
+        return (self.timestamps[found - 1], self.offsets[found - 1]) if found else (NO_TIMESTAMP, 0)
 
     def truncate(self, relative_offset: int) -> None:
         """Drop the entries at `relative_offset` or beyond."""

@@ -118,10 +118,10 @@ def test_a_clean_mark_over_a_torn_tail_is_not_believed() -> None:
     assert read_all(log) == places[:-1]
 
 
-def test_a_log_start_beyond_the_end_empties_the_log() -> None:
+def test_a_log_start_beyond_the_end_empties_the_log_after_a_crash() -> None:
     disk = SimulatedDisk()
     stopped(disk)
-    log = open_log(disk, was_clean=True, log_start_offset=1000)
+    log = open_log(disk, log_start_offset=1000)
     assert (log.log_start_offset, log.log_end_offset) == (1000, 1000)
     assert log.append(batch(), EPOCH, NOW).base_offset == 1000
 
