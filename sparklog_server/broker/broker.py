@@ -29,7 +29,7 @@ from sparklog_server.broker.authorization import allow_all
 from sparklog_server.broker.context import BROKER_PRINCIPAL, AutoCreation, Context, ProducerIdBlock, Proposed, Registration, Unfencing
 from sparklog_server.broker.dispatch import HANDLERS, SERVED
 from sparklog_server.broker.handlers.api_versions import served_versions
-from sparklog_server.broker.log_settings import log_settings
+from sparklog_server.broker.log_settings import cleaning_limits, log_settings
 from sparklog_server.broker.quorum import Quorum
 from sparklog_server.broker.session import Call, Parked, Session, Wakeable
 from sparklog_server.config.settings import BrokerSettings, TopicSettings
@@ -37,6 +37,7 @@ from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.log.log_dir import LogDir
 from sparklog_server.log.settings import LogSettings
 from sparklog_server.metadata.features import SUPPORTED
+from sparklog_server.replica.cleaning import Cleaning
 from sparklog_server.replica.directory import Directory, Trace
 from sparklog_server.replica.partitions import Partitions
 
@@ -107,6 +108,14 @@ class Broker:
             parked_max=settings.sparklog_partition_parked_max,
             trace=self._trace,
         )
+        self._partitions.cleaning = Cleaning(
+            cleaning_limits(settings),
+            self._disk,
+            self._partitions.directories,
+            tickets=self._ticket,
+            entropy=self._entropy,
+            trace=self._trace,
+        )
         self._quorum, effects = Quorum.open(
             self._disk,
             settings,
@@ -126,6 +135,8 @@ class Broker:
         """Begin a clean stop: answer nothing more, make everything durable, then close the logs. `is_stopped` tells the end."""
         self.is_stopping = True
         self.is_ready = False
+        if self._partitions.cleaning is not None:
+            self._partitions.cleaning.stop()
         return self._end_of_turn(now)
 
     def _open_log_dirs(self, now: Instant) -> list[LogDir]:
@@ -246,6 +257,8 @@ class Broker:
             raise result  # our own fault: a job may fail only by the disk's
         if not self._partitions.finished(ticket, result, now):
             self._effects.extend(self._quorum.synced(ticket, error, now))
+        self._effects.extend(self._partitions.jobs)
+        self._partitions.jobs.clear()
         return self._end_of_turn(now)
 
     def tick(self, now: Instant) -> list[Effect]:
@@ -256,6 +269,7 @@ class Broker:
             if waiting.call.answer is None and not waiting.call.session.is_closing:
                 self._answer(waiting.call, waiting.expired(now))
         self._effects.extend(self._partitions.due_checkpoints(now))
+        self._effects.extend(self._partitions.due_cleaning(now))
         deadline = self._quorum.deadline()
         if deadline is not None and deadline <= now.mono_us:
             self._effects.extend(self._quorum.tick(now))

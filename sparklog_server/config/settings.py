@@ -196,6 +196,25 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     log_retention_check_interval_ms: Annotated[
         int, _long("log.retention.check.interval.ms", "How often segments are looked at for retention.", 1)
     ] = 300_000
+    log_cleaner_enable: Annotated[
+        bool, _boolean("log.cleaner.enable", "Run compaction at all; without it topics with `compact` grow without end.")
+    ] = True
+    log_cleaner_threads: Annotated[int, _int("log.cleaner.threads", "How many logs are compacted at once.", 0, update=_CLUSTER)] = 1
+    log_cleaner_dedupe_buffer_size: Annotated[
+        int,
+        _long("log.cleaner.dedupe.buffer.size", "The memory for the keys of a round, 24 bytes each, over all threads.", update=_CLUSTER),
+    ] = 128 * _MIB
+    log_cleaner_io_buffer_load_factor: Annotated[
+        float,
+        Key("log.cleaner.io.buffer.load.factor", Kind.DOUBLE, "How full compaction's table of keys may become; below 1.", update=_CLUSTER),
+    ] = 0.9
+    log_cleaner_io_max_bytes_per_second: Annotated[
+        float,
+        Key("log.cleaner.io.max.bytes.per.second", Kind.DOUBLE, "The most compaction reads and writes each second.", update=_CLUSTER),
+    ] = 1.7976931348623157e308
+    log_cleaner_backoff_ms: Annotated[
+        int, _long("log.cleaner.backoff.ms", "How long compaction rests when it finds nothing to do.", 0, _CLUSTER)
+    ] = 15_000
     log_flush_offset_checkpoint_interval_ms: Annotated[
         int, _int("log.flush.offset.checkpoint.interval.ms", "How often the recovery points are written down.", 0)
     ] = 60_000

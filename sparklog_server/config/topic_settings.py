@@ -91,13 +91,11 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 3
     delete_retention_ms: Annotated[
         int,
-        _later(
-            _long(
-                "delete.retention.ms",
-                "log.cleaner.delete.retention.ms",
-                "How long a tombstone stays readable in a compacted topic, so that a reader from the start learns of the deletion.",
-                0,
-            )
+        _long(
+            "delete.retention.ms",
+            "log.cleaner.delete.retention.ms",
+            "How long a tombstone stays readable in a compacted topic, so that a reader from the start learns of the deletion.",
+            0,
         ),
     ] = 86_400_000
     file_delete_delay_ms: Annotated[
@@ -179,11 +177,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = -2
     max_compaction_lag_ms: Annotated[
         int,
-        _later(
-            _long(
-                "max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms", "The longest a record may stay out of reach of compaction.", 1
-            )
-        ),
+        _long("max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms", "The longest a record may stay out of reach of compaction.", 1),
     ] = LONG_MAX
     max_message_bytes: Annotated[
         int,
@@ -218,21 +212,19 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = "CreateTime"
     min_cleanable_dirty_ratio: Annotated[
         float,
-        _later(
-            Key(
-                "min.cleanable.dirty.ratio",
-                Kind.DOUBLE,
-                "The share of a log that must be uncompacted before compaction takes it up.",
-                0,
-                1,
-                update=Update.CLUSTER_WIDE,
-                synonyms=(Synonym("log.cleaner.min.cleanable.ratio", Kind.DOUBLE),),
-            )
+        Key(
+            "min.cleanable.dirty.ratio",
+            Kind.DOUBLE,
+            "The share of a log that must be uncompacted before compaction takes it up.",
+            0,
+            1,
+            update=Update.CLUSTER_WIDE,
+            synonyms=(Synonym("log.cleaner.min.cleanable.ratio", Kind.DOUBLE),),
         ),
     ] = 0.5
     min_compaction_lag_ms: Annotated[
         int,
-        _later(_long("min.compaction.lag.ms", "log.cleaner.min.compaction.lag.ms", "How long a record is at least left uncompacted.", 0)),
+        _long("min.compaction.lag.ms", "log.cleaner.min.compaction.lag.ms", "How long a record is at least left uncompacted.", 0),
     ] = 0
     min_insync_replicas: Annotated[
         int,

@@ -122,13 +122,7 @@ internal.metadata.max.batch.size.in.bytes | INT | r | - | 8388608 | The largest 
 kafka.metrics.polling.interval.secs | INT | r | 1.. | 10 | How often Kafka's own metrics reporters are called.
 kafka.metrics.reporters | LIST | r | - |  | Java classes that report metrics.
 leader.imbalance.check.interval.seconds | LONG | r | 1.. | 300 | How often the balance of leaderships is looked at.
-log.cleaner.backoff.ms | LONG | c | 0.. | 15000 | How long compaction rests when it finds nothing to do.
-log.cleaner.dedupe.buffer.size | LONG | c | - | 134217728 | The memory of compaction for the keys of one round, over all threads.
-log.cleaner.enable | BOOLEAN | r | - | true | Run compaction at all.
-log.cleaner.io.buffer.load.factor | DOUBLE | c | - | 0.9 | How full the compaction's table of keys may become.
 log.cleaner.io.buffer.size | INT | c | 0.. | 524288 | The memory of compaction for reading and writing, over all threads.
-log.cleaner.io.max.bytes.per.second | DOUBLE | c | - | 1.7976931348623157E308 | The most compaction reads and writes each second.
-log.cleaner.threads | INT | c | 0.. | 1 | Threads of compaction.
 log.dir.failure.timeout.ms | LONG | r | 1.. | 30000 | How long a broker that cannot report a failed data directory goes on before it stops.
 log.initial.task.delay.ms | LONG | r | 0.. | 30000 | How long after the start the first background round over the logs begins.
 max.connection.creation.rate | INT | c | 0.. | 2147483647 | The most new connections each second.

@@ -8,6 +8,7 @@ from sparklog_server.disk.door import StorageError
 from sparklog_server.log.partition_log import PartitionLog
 from sparklog_server.log.settings import LogSettings
 from sparklog_server.metadata.image import TOPIC_RESOURCE, MetadataDelta, PartitionImage
+from sparklog_server.replica.cleaning import Cleaning
 from sparklog_server.replica.directory import Directory, Trace
 from sparklog_server.replica.partition import Partition
 
@@ -15,8 +16,8 @@ from sparklog_server.replica.partition import Partition
 class Partitions:
     """The partitions of this node by topic and index.
 
-    `released` collects the tokens whose wait is over; the broker drains it at the end of each turn. Invariant: a topic's entry exists
-    exactly while the image places at least one of its partitions here.
+    `released` collects the tokens whose wait is over, `jobs` what follows from finished ones; the broker drains both each turn.
+    Invariant: a topic's entry exists exactly while the image places at least one of its partitions here.
     """
 
     def __init__(
@@ -32,8 +33,9 @@ class Partitions:
         trace: Trace,
     ) -> None:
         self.released: list[object] = []
+        self.jobs: list[Run] = []
         self._node_id = node_id
-        self._directories = directories
+        self.directories = directories
         self._tickets = tickets
         self._settings_for = settings_for
         self._in_sync_min_for = in_sync_min_for
@@ -44,6 +46,7 @@ class Partitions:
         self._syncs: dict[Ticket, Directory] = {}
         self._checkpoints: dict[Ticket, Directory] = {}
         self._removals: set[Ticket] = set()
+        self.cleaning: Cleaning | None = None
 
     def find(self, topic: str, index: int) -> Partition | None:
         """The partition, or None if it is not on this node."""
@@ -73,7 +76,7 @@ class Partitions:
 
     def _set_strays_aside(self) -> None:
         """After the first image: the logs that no topic claims, left by a crash between a deletion and its renaming (or metadata lost)."""
-        for directory in self._directories:
+        for directory in self.directories:
             claimed = frozenset(partition.topic_partition for partition in directory.partitions)
             for topic_partition in sorted(directory.log_dir.logs.keys() - claimed):
                 if directory.error is None:
@@ -97,6 +100,8 @@ class Partitions:
     def _reconfigure(self, topic: str) -> None:
         for partition in self._by_topic.get(topic, {}).values():
             partition.log.settings = self._settings_for(topic)
+            if self.cleaning is not None:
+                self.cleaning.watch(partition)
             partition.in_sync_min = self._in_sync_min_for(topic)
 
     def _open(self, topic_partition: TopicPartition, topic_id: Uuid, placement: PartitionImage, now: Instant) -> Partition | None:
@@ -125,12 +130,14 @@ class Partitions:
         partition = Partition(log, directory, parked_max=self._parked_max, released=self.released)
         partition.in_sync_min = self._in_sync_min_for(topic_partition.topic)
         directory.partitions[partition] = None
+        if self.cleaning is not None:
+            self.cleaning.watch(partition)
         self._by_topic.setdefault(topic_partition.topic, {})[topic_partition.partition] = partition
         return partition
 
     def _home_of(self, topic_partition: TopicPartition, directory_id: Uuid | None) -> Directory | None:
         """Where the log lies already; else the directory the controller chose; else the one with the fewest partitions."""
-        online = [directory for directory in self._directories if directory.error is None]
+        online = [directory for directory in self.directories if directory.error is None]
         for directory in online:
             if topic_partition in directory.log_dir.logs:
                 return directory
@@ -140,7 +147,7 @@ class Partitions:
         return min(online, key=lambda directory: len(directory.partitions), default=None)
 
     def _lead(self, partition: Partition, placement: PartitionImage, now: Instant) -> None:
-        home = next(directory for directory in self._directories if partition in directory.partitions)
+        home = next(directory for directory in self.directories if partition in directory.partitions)
         partition.lead(
             placement.leader_epoch,
             followers=tuple(replica for replica in placement.replicas if replica != self._node_id),
@@ -154,7 +161,7 @@ class Partitions:
         effects: list[Effect] = []
         for partition in self._by_topic.pop(topic, {}).values():
             partition.close()
-            for directory in self._directories:
+            for directory in self.directories:
                 if directory.partitions.pop(partition, partition) is None and directory.error is None:
                     try:
                         removal = directory.log_dir.delete(partition.topic_partition)
@@ -171,7 +178,7 @@ class Partitions:
     def due_syncs(self, now: Instant) -> list[Sync]:
         """The syncs that should begin now: at most one per directory is in flight."""
         syncs = []
-        for directory in self._directories:
+        for directory in self.directories:
             if directory.is_sync_due(now):
                 ticket = self._tickets()
                 sync = directory.begin_sync(ticket)
@@ -183,21 +190,27 @@ class Partitions:
     def due_checkpoints(self, now: Instant) -> list[Run]:
         """The jobs that write down how far each directory is durable, where that is due."""
         runs = []
-        for directory in self._directories:
+        for directory in self.directories:
             if directory.is_checkpoint_due(now):
                 ticket = self._tickets()
                 self._checkpoints[ticket] = directory
                 runs.append(Run(directory.begin_checkpoint(), ticket))
         return runs
 
+    def due_cleaning(self, now: Instant) -> list[Run]:
+        """The jobs of compaction that should begin now."""
+        return [] if self.cleaning is None else self.cleaning.due_jobs(now)
+
     def deadline(self) -> Micros | None:
         """When the next sync or checkpoint is due."""
-        deadlines = (directory.deadline() for directory in self._directories)
+        deadlines = [directory.deadline() for directory in self.directories]
+        if self.cleaning is not None:
+            deadlines.append(self.cleaning.deadline())
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def hurry(self) -> None:
         """Have everything appended become durable as soon as can be."""
-        for directory in self._directories:
+        for directory in self.directories:
             directory.hurry()
 
     def finished(self, ticket: Ticket, result: object, now: Instant) -> bool:
@@ -213,6 +226,11 @@ class Partitions:
         if directory is not None:
             directory.checkpoint_finished(result if isinstance(result, StorageError) else None)
             return True
+        if self.cleaning is not None:
+            runs = self.cleaning.finished(ticket, result, now)
+            if runs is not None:
+                self.jobs.extend(runs)
+                return True
         if ticket in self._removals:
             self._removals.discard(ticket)
             if isinstance(result, Exception):
@@ -223,18 +241,19 @@ class Partitions:
     @property
     def is_congested(self) -> bool:
         """Whether some directory is so far behind that producers should pause."""
-        return any(directory.is_congested for directory in self._directories)
+        return any(directory.is_congested for directory in self.directories)
 
     @property
     def is_quiet(self) -> bool:
         """Whether everything appended is durable, as far as it ever will be, and no checkpoint is being written."""
-        return not self._checkpoints and all(directory.is_quiet for directory in self._directories)
+        is_clean = self.cleaning is None or self.cleaning.is_quiet
+        return is_clean and not self._checkpoints and all(directory.is_quiet for directory in self.directories)
 
     # -- endings
 
     def close(self, now: Instant) -> None:
         """Close every log cleanly, with its checkpoints; offline directories are left as they are."""
-        for directory in self._directories:
+        for directory in self.directories:
             if directory.error is not None:
                 continue
             try:

@@ -1,0 +1,288 @@
+"""When compacted logs are cleaned, how fast, and by how many jobs at once.
+
+    look ── the dirtiest log that is due ──► work … ─┬─ a segment is finished: swap it in ──► commit ──► work …
+      ▲                                              └─ done ──► checkpoint ─┐
+      └───────────── at once after a round; after the backoff if nothing was due ┘
+
+Each arrow to the right is a job that does a bounded piece; the next is begun no sooner than the rate of bytes allows. A round that met
+a removed segment or log is dropped: its files count for nothing. `cleaner-offset-checkpoint` has the first dirty offset of every log.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import NamedTuple
+
+from sparklog.effects import Run
+from sparklog.kernels import clean
+from sparklog.model import Instant, Micros, Offset, Ticket, TopicPartition
+from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_offsets, render_offsets
+from sparklog_server.disk.door import Disk, StorageError
+from sparklog_server.log.compaction import Choice, judge, plan_round
+from sparklog_server.log.rewrite import Progress, Round, UncleanableLog
+from sparklog_server.log.swap import commit
+from sparklog_server.replica.directory import Directory, Trace
+from sparklog_server.replica.partition import Partition
+
+CHECKPOINT_FILE = "cleaner-offset-checkpoint"
+WORK_BYTES = 8 << 20
+"""What one job reads and writes at most: about 50 ms of it."""
+_WORK_BYTES_MIN = 64 << 10
+_JOBS_PER_SECOND = 4
+
+
+class CleaningLimits(NamedTuple):
+    """The `log.cleaner.*` settings. The table of keys is shared by the threads; the rate holds for all of them together."""
+
+    is_enabled: bool = True
+    threads: int = 1
+    table_bytes_max: int = 128 << 20
+    load_factor: float = 0.9
+    io_bytes_per_second_max: float = float("inf")
+    backoff_ms: int = 15_000
+
+
+class Uncleanable(NamedTuple):
+    """A job found that a log cannot be read."""
+
+    reason: str
+
+
+class _Work:
+    """One round and the job it waits for; `partition.log` may be closed meanwhile."""
+
+    __slots__ = ("directory", "is_committing", "partition", "resume_at_us", "round", "ticket")
+
+    def __init__(self, directory: Directory, partition: Partition, one: Round, now: Instant) -> None:
+        self.directory = directory
+        self.partition = partition
+        self.round = one
+        self.resume_at_us: Micros = now.mono_us
+        self.ticket: Ticket | None = None
+        self.is_committing: Offset | None = None
+
+
+class Cleaning:
+    """The compaction of all logs of this node.
+
+    Invariants: at most `threads` rounds are under way, one per log, each with at most one job; `look_at_us` is None while no log is
+    compacted.
+    """
+
+    def __init__(
+        self,
+        limits: CleaningLimits,
+        disk: Disk,
+        directories: list[Directory],
+        *,
+        tickets: Callable[[], Ticket],
+        entropy: Callable[[int], bytes],
+        trace: Trace,
+    ) -> None:
+        self.limits = limits
+        self.is_stopping = False
+        self.look_at_us: Micros | None = None
+        self._disk = disk
+        self._directories = directories
+        self._tickets = tickets
+        self._entropy = entropy
+        self._trace = trace
+        self._rounds: dict[Partition, _Work] = {}
+        self._waiting: dict[Ticket, _Work] = {}
+        self._checkpoints: dict[Ticket, Directory] = {}
+        self._dirty: dict[Directory, None] = {}
+        self._uncleanable: dict[Partition, None] = {}
+        for directory in directories:
+            self._read_checkpoint(directory)
+
+    def _read_checkpoint(self, directory: Directory) -> None:
+        try:
+            content = self._disk.read(f"{directory.log_dir.path}/{CHECKPOINT_FILE}")
+            offsets: dict[TopicPartition, Offset] = {} if content is None else parse_offsets(content)
+        except CheckpointCorrupt:
+            return  # every log is dirty from its start then
+        except StorageError as error:
+            directory.storage_failed(error)
+            return
+        for topic_partition, offset in offsets.items():
+            log = directory.log_dir.logs.get(topic_partition)
+            if log is not None and log.log_start_offset <= offset <= log.log_end_offset:
+                log.first_dirty_offset = offset
+
+    # -- when
+
+    def watch(self, partition: Partition) -> None:
+        """A log was opened or its settings changed: if it is compacted, look soon."""
+        if self.limits.is_enabled and partition.log.settings.is_compacted:
+            self.look_at_us = Micros(0)
+
+    def deadline(self) -> Micros | None:
+        """When `due_jobs` has something to begin."""
+        if self.is_stopping:
+            return None
+        times = [work.resume_at_us for work in self._rounds.values() if work.ticket is None]
+        if self.look_at_us is not None and len(self._rounds) < self.limits.threads:
+            times.append(self.look_at_us)
+        return min(times, default=None)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether no job is under way."""
+        return not self._waiting and not self._checkpoints
+
+    def stop(self) -> None:
+        """Begin nothing more; what is swapped in is committed still."""
+        self.is_stopping = True
+
+    def due_jobs(self, now: Instant) -> list[Run]:
+        """The jobs to begin now."""
+        if self.is_stopping:
+            return []
+        if self.look_at_us is not None and self.look_at_us <= now.mono_us:
+            self._look(now)
+        runs = [self._work_on(work, now) for work in self._rounds.values() if work.ticket is None and work.resume_at_us <= now.mono_us]
+        for directory in self._dirty:
+            if directory.error is None:
+                runs.append(self._checkpoint(directory))
+        self._dirty.clear()
+        return runs
+
+    def _compacted(self) -> Iterator[tuple[Directory, Partition]]:
+        for directory in self._directories:
+            if directory.error is None:
+                for partition in directory.partitions:
+                    if partition.log.settings.is_compacted and not partition.log.is_closed:
+                        yield directory, partition
+
+    def _look(self, now: Instant) -> None:
+        """Begin rounds on the dirtiest logs that are due, as many as there are threads for."""
+        candidates: list[tuple[Choice, Directory, Partition]] = []
+        self.look_at_us = None
+        for directory, partition in self._compacted():
+            self.look_at_us = Micros(now.mono_us + 1000 * self.limits.backoff_ms)
+            if partition in self._rounds or partition in self._uncleanable:
+                continue
+            try:
+                choice = judge(partition.log, partition.high_watermark, now.wall_ms)
+            except StorageError as error:
+                directory.storage_failed(error)
+                continue
+            if choice.is_due:
+                candidates.append((choice, directory, partition))
+        candidates.sort(key=lambda candidate: candidate[0].dirty_ratio, reverse=True)
+        for choice, directory, partition in candidates[: max(self.limits.threads - len(self._rounds), 0)]:
+            plan = plan_round(
+                partition.log,
+                choice,
+                table_bytes_max=max(self.limits.table_bytes_max // self.limits.threads, 2 * clean.SLOT_SIZE),
+                load_factor=self.limits.load_factor,
+                aborted=(),
+                seed=self._entropy(16),
+                now_ms=now.wall_ms,
+            )
+            self._rounds[partition] = _Work(directory, partition, Round(self._disk, plan), now)
+
+    def _work_on(self, work: _Work, now: Instant) -> Run:
+        rate = self.limits.io_bytes_per_second_max / self.limits.threads
+        io_bytes_max = int(min(WORK_BYTES, max(rate / _JOBS_PER_SECOND, _WORK_BYTES_MIN)))
+        work.resume_at_us = now.mono_us
+        return self._begin(work, partial(_work, work.round, io_bytes_max))
+
+    def _begin(self, work: _Work, job: Callable[[], object]) -> Run:
+        ticket = work.ticket = self._tickets()
+        self._waiting[ticket] = work
+        return Run(job, ticket)
+
+    # -- results
+
+    def finished(self, ticket: Ticket, result: object, now: Instant) -> list[Run] | None:
+        """The result of a job of ours and what follows at once; None if the ticket is somebody else's."""
+        directory = self._checkpoints.pop(ticket, None)
+        if directory is not None:
+            if isinstance(result, StorageError):
+                directory.storage_failed(result)
+            return []
+        work = self._waiting.pop(ticket, None)
+        if work is None:
+            return None
+        work.ticket = None
+        if work.partition.log.is_closed or work.directory.error is not None:
+            self._drop(work)
+        elif isinstance(result, StorageError):
+            self._failed(work, result)
+        elif isinstance(result, Uncleanable):
+            self._trace("log-uncleanable", partition=str(work.partition.topic_partition), reason=result.reason)
+            self._uncleanable[work.partition] = None
+            self._drop(work)
+        elif work.is_committing is not None:
+            self._committed(work)
+        elif isinstance(result, Progress):
+            return self._progressed(work, result, now)
+        return []
+
+    def _progressed(self, work: _Work, progress: Progress, now: Instant) -> list[Run]:
+        rate = self.limits.io_bytes_per_second_max / self.limits.threads
+        work.resume_at_us = Micros(work.resume_at_us + int(progress.io_bytes * 1_000_000 / rate))
+        if progress.is_done:
+            log, one = work.partition.log, work.round
+            assert one.end_offset is not None
+            log.first_dirty_offset = min(one.end_offset, log.log_end_offset)
+            self._trace(
+                "log-cleaned",
+                partition=str(work.partition.topic_partition),
+                end_offset=one.end_offset,
+                records_read=one.records_read,
+                records_kept=one.records_kept,
+            )
+            self._dirty[work.directory] = None
+            self._drop(work)
+            self.look_at_us = now.mono_us
+        elif progress.cleaned is not None and not self.is_stopping:
+            try:
+                is_in = work.partition.log.swap_in(progress.cleaned)
+            except StorageError as error:
+                self._failed(work, error)
+                return []
+            if not is_in:
+                self._drop(work)
+                return []
+            work.is_committing = progress.cleaned.base_offset
+            return [self._begin(work, partial(commit, self._disk, progress.cleaned.swap))]
+        return []
+
+    def _committed(self, work: _Work) -> None:
+        assert work.is_committing is not None
+        try:
+            work.partition.log.swapped(work.is_committing)
+        except StorageError as error:
+            self._failed(work, error)
+        work.is_committing = None
+
+    def _failed(self, work: _Work, error: StorageError) -> None:
+        """The disk refused; unless retention took a segment away that the round was still to read, which is no fault."""
+        self._drop(work)
+        bases = {segment.base_offset for segment in work.partition.log.settled_segments}
+        read = [source for source in work.round.plan.sources if source.path == error.path]
+        if work.is_committing is None and read and read[0].base_offset not in bases:
+            return
+        work.directory.storage_failed(error)
+
+    def _drop(self, work: _Work) -> None:
+        self._rounds.pop(work.partition, None)
+
+    def _checkpoint(self, directory: Directory) -> Run:
+        """The job that writes down how far the logs of a directory are clean."""
+        offsets = {
+            topic_partition: log.first_dirty_offset
+            for topic_partition, log in directory.log_dir.logs.items()
+            if log.settings.is_compacted and log.first_dirty_offset > log.log_start_offset
+        }
+        ticket = self._tickets()
+        self._checkpoints[ticket] = directory
+        return Run(partial(self._disk.write, f"{directory.log_dir.path}/{CHECKPOINT_FILE}", render_offsets(offsets)), ticket)
+
+
+def _work(one: Round, io_bytes_max: int) -> Progress | Uncleanable:
+    try:
+        return one.work(io_bytes_max)
+    except UncleanableLog as error:
+        return Uncleanable(str(error))
