@@ -108,6 +108,12 @@ class Cleaning:
             if log is not None and log.log_start_offset <= offset <= log.log_end_offset:
                 log.first_dirty_offset = offset
 
+    def removed(self, partition: Partition, directory: Directory) -> None:
+        """A log is gone: its checkpoint must not vouch for the next topic of its name."""
+        self._uncleanable.pop(partition, None)
+        if partition.log.settings.is_compacted:
+            self._dirty[directory] = None
+
     # -- when
 
     def watch(self, partition: Partition) -> None:
@@ -120,6 +126,8 @@ class Cleaning:
         if self.is_stopping:
             return None
         times = [work.resume_at_us for work in self._rounds.values() if work.ticket is None]
+        if self._dirty:
+            times.append(Micros(0))
         if self.look_at_us is not None and len(self._rounds) < self.limits.threads:
             times.append(self.look_at_us)
         return min(times, default=None)

@@ -1,0 +1,120 @@
+"""Compaction as the broker schedules it: what is due is cleaned beside the loop, no faster than allowed, and survives power cuts."""
+
+from random import Random
+
+import pytest
+
+from sparklog.record.batch import build_batch, decode_records, iterate_headers
+from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from sparklog.wire.messages.fetch import FetchResponse
+from sparklog.wire.messages.produce import ProduceResponse
+from tests.broker.world import ACKS_ALL, FETCH_BY_NAME, PRODUCE_BY_NAME, World, fetch, produce, produced
+
+COMPACTED = {"log.cleanup.policy": "compact", "log.segment.bytes": str(1 << 20), "log.cleaner.min.cleanable.ratio": "0.1"}
+BACKOFF_MS = 15_000
+CHECKPOINT = "cleaner-offset-checkpoint"
+
+
+def started(**more: str) -> World:
+    world = World(1, **COMPACTED, **more)
+    world.node.start()
+    world.settle()
+    world.create(world.node.connect(), "t")
+    world.settle()
+    return world
+
+
+def write(world: World, *, rounds: int = 40, keys: int = 5) -> dict[bytes, bytes]:
+    """Batches of 100 KB over a few keys; the last value of each."""
+    client = world.node.connect()
+    told: dict[bytes, bytes] = {}
+    for index in range(rounds):
+        pairs = {b"k%d" % (index * keys % 7 + key): b"%d-%d" % (index, key) + bytes(20_000) for key in range(keys)}
+        records = [(key, value, (), world.clock.now.wall_ms) for key, value in pairs.items()]
+        client.send(produce("t", bytes(build_batch(records)), acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse)
+        world.settle(ms=20)
+        assert produced(client.replies[-1])[0] == 0
+        told |= pairs
+    return told
+
+
+def read(world: World) -> list[tuple[bytes | None, bytes | None]]:
+    """Everything in the topic, as a reader from the start finds it."""
+    found: list[tuple[bytes | None, bytes | None]] = []
+    reader, offset = world.node.connect(), 0
+    while True:
+        answer = world.ask(reader, fetch("t", offset, max_wait_ms=0, max_bytes=1 << 26), FETCH_BY_NAME, FetchResponse)
+        content = answer.responses[0].partitions[0].records or b""  # type: ignore[attr-defined]
+        headers = [header for _, header in iterate_headers(content)]
+        if not headers:
+            return found
+        found += [(record.key, record.value) for record in decode_records(content) if record.offset >= offset]
+        offset = headers[-1].next_offset  # a batch may be left without records
+
+
+def test_a_compacted_topic_shrinks_and_keeps_the_last_value_of_each_key() -> None:
+    world = started()
+    told = write(world)
+    assert len(read(world)) == 200
+    world.settle(ms=2 * BACKOFF_MS)
+    left = read(world)
+    assert len(left) < 100
+    assert dict(left) == told
+    assert any(line.startswith("log-cleaned") for line in world.node.trace)
+
+
+def test_the_checkpoint_says_after_a_restart_what_is_clean() -> None:
+    world = started()
+    told = write(world)
+    world.settle(ms=2 * BACKOFF_MS)
+    cleaned = sum(line.startswith("log-cleaned") for line in world.node.trace)
+    world.node.stop()
+    world.node.start()
+    world.settle(ms=2 * BACKOFF_MS)
+    assert sum(line.startswith("log-cleaned") for line in world.node.trace) == cleaned
+    assert dict(read(world)) == told
+
+
+def test_nothing_is_cleaned_where_the_cleaner_is_switched_off() -> None:
+    world = started(**{"log.cleaner.enable": "false"})
+    write(world)
+    world.settle(ms=2 * BACKOFF_MS)
+    assert len(read(world)) == 200
+
+
+def test_a_slow_rate_spreads_the_work_over_time() -> None:
+    world = started(**{"log.cleaner.io.max.bytes.per.second": "1000000"})
+    write(world)
+    world.settle(ms=BACKOFF_MS)
+    begun = world.clock.now.mono_us
+    while not any(line.startswith("log-cleaned") for line in world.node.trace):
+        world.settle(ms=500)
+        assert world.clock.now.mono_us < begun + 60_000_000
+    assert len(read(world)) < 200
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_power_cuts_around_compaction_lose_nothing(seed: int) -> None:
+    random = Random(seed)
+    world = started()
+    told: dict[bytes, bytes] = {}
+    for _ in range(3):
+        told |= write(world, rounds=random.randrange(10, 30))
+        world.clock.run(until_us=world.clock.now.mono_us + random.randrange(1000 * BACKOFF_MS))
+        for _ in range(random.randrange(3)):
+            world.clock.run(until_us=world.clock.now.mono_us + random.randrange(20_000))
+        world.node.kill()
+        world.node.start()
+        world.settle()
+        assert dict(read(world)) == told
+
+
+def test_the_checkpoint_of_a_removed_topic_vouches_for_no_other() -> None:
+    world = started()
+    write(world)
+    world.settle(ms=2 * BACKOFF_MS)
+    assert b"t 0 " in (world.disk.read(f"/data/{CHECKPOINT}") or b"")
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000)
+    world.ask(world.node.connect(), request, 6, DeleteTopicsResponse)
+    world.settle()
+    assert b"t 0 " not in (world.disk.read(f"/data/{CHECKPOINT}") or b"")
