@@ -2,14 +2,14 @@
 
 Run as `python -m benchmarks.compaction [--json FILE]`. A log of 1 GB with 10 million records of 100 B and a million keys is written into a
 temporary directory, then compacted by jobs in a thread, as the daemon runs them, while this process' loop ticks every half millisecond:
-what a tick comes too late is what a request would have waited. The megabytes are those of the log, read twice. `--records` for fewer.
+what a tick comes too late is what a request would have waited. The megabytes are those of the log,
+which is read twice.
 """
 
 import random
-import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -57,20 +57,22 @@ def compact_beside_a_loop(disk: OsDisk, log: PartitionLog, late_us: list[float])
         is_done = False
         while not is_done:
             job = pool.submit(work.work, WORK_BYTES)
-            wait(job, late_us)
+            wait(job, late_us)  # type: ignore[arg-type]
             progress = job.result()
             is_done = progress.is_done
             if progress.cleaned is not None:
                 before = time.perf_counter()
                 assert log.swap_in(progress.cleaned)
                 late_us.append((time.perf_counter() - before) * 1e6)
-                wait(job := pool.submit(commit, disk, progress.cleaned.swap), late_us)
-                job.result()
+                swapping = pool.submit(commit, disk, progress.cleaned.swap)
+                wait(swapping, late_us)  # type: ignore[arg-type]
+                swapping.result()
                 log.swapped(progress.cleaned.base_offset)
     return size, time.perf_counter() - started, time.process_time() - processor
 
 
-def wait(job, late_us: list[float]) -> None:  # type: ignore[no-untyped-def]
+def wait(job: "Future[object]", late_us: list[float]) -> None:
+    """Tick until the job is done."""
     while not job.done():
         before = time.perf_counter()
         time.sleep(TICK_S)
@@ -80,13 +82,12 @@ def wait(job, late_us: list[float]) -> None:  # type: ignore[no-untyped-def]
 def main() -> None:
     """Fill, compact, report."""
     options = harness.options(__doc__)
-    records = int(next((argument.split("=")[1] for argument in sys.argv if argument.startswith("--records=")), RECORDS))
     figures = harness.Figures("compaction")
     with tempfile.TemporaryDirectory() as directory:
         disk = OsDisk()
         path = str(Path(directory) / "bench-0")
         disk.make_directory(path)
-        log = filled_log(disk, path, records)
+        log = filled_log(disk, path, RECORDS)
         late_us: list[float] = []
         size, seconds, processor = compact_beside_a_loop(disk, log, late_us)
         figures.add("compacted", "MB/s", "sparklog", size / seconds / 1e6, bound=">= 100")
