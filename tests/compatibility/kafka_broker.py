@@ -1,0 +1,83 @@
+"""A real Kafka, one node as broker and controller, started from the jars on loopback ports of its own, stopped or killed at will."""
+
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from tests.compatibility.kafka_tools import kafka_tool
+from tests.tools import KAFKA_JARS, PROJECT, require_kafka_tools
+
+CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
+NODE_ID = 1
+START_S_MAX = 40
+
+
+class RealKafka:
+    """Its data directory outlives each process: `running` may be entered again and again."""
+
+    def __init__(self, root: Path) -> None:
+        require_kafka_tools()
+        self.data_dir = root / "kafka-data"
+        self._root = root
+        self._conf = root / "server.properties"
+        self._ports = free_ports(2)
+        broker, controller = self._ports
+        self.bootstrap_servers = f"127.0.0.1:{broker}"
+        properties = {
+            "process.roles": "broker,controller",
+            "node.id": NODE_ID,
+            "controller.quorum.voters": f"{NODE_ID}@127.0.0.1:{controller}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{broker}",
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": self.data_dir,
+            "offsets.topic.replication.factor": 1,
+            "group.initial.rebalance.delay.ms": 0,
+        }
+        self._conf.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+        kafka_tool("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", self._conf)
+
+    @contextmanager
+    def running(self, *, is_killed: bool = False) -> Iterator[AdminClient]:
+        """Start it and wait until it answers; at the end stop it cleanly, or kill it."""
+        log4j = PROJECT / "conf" / "kafka-tools-log4j2.properties"
+        command = ["java", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile={log4j}"]
+        command += [f"-Dkafka.logs.dir={self._root}", "-cp", f"{KAFKA_JARS}/*", "kafka.Kafka", str(self._conf)]
+        with (self._root / "kafka.log").open("ab") as output:
+            process = subprocess.Popen(command, stdout=output, stderr=output)
+        try:
+            yield self._wait(process)
+        finally:
+            if is_killed:
+                process.kill()
+            else:
+                process.terminate()
+            process.wait(30)
+
+    def _wait(self, process: "subprocess.Popen[bytes]") -> AdminClient:
+        deadline = time.monotonic() + START_S_MAX
+        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
+        while True:
+            assert process.poll() is None, (self._root / "kafka.log").read_text()
+            try:
+                if admin.list_topics(timeout=1).brokers:
+                    return admin
+            except KafkaException:
+                assert time.monotonic() < deadline, (self._root / "kafka.log").read_text()
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of the loopback that nobody listens on now."""
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
