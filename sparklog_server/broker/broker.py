@@ -96,6 +96,7 @@ class Broker:
                 Directory(
                     log_dir,
                     checkpoint_interval_ms=settings.replica_high_watermark_checkpoint_interval_ms,
+                    log_start_interval_ms=settings.log_flush_start_offset_checkpoint_interval_ms,
                     unsynced_bytes_max=settings.sparklog_log_dir_unsynced_max_bytes,
                     trace=self._trace,
                 )
@@ -106,6 +107,7 @@ class Broker:
             in_sync_min_for=lambda topic: self._topic_settings(topic).min_insync_replicas,
             waits_for_sync=self._waits_for_sync,
             parked_max=settings.sparklog_partition_parked_max,
+            retention_check_interval_ms=settings.log_retention_check_interval_ms,
             trace=self._trace,
         )
         self._partitions.cleaning = Cleaning(
@@ -116,6 +118,7 @@ class Broker:
             entropy=self._entropy,
             trace=self._trace,
         )
+        self._partitions.retention.begin(now)
         self._quorum, effects = Quorum.open(
             self._disk,
             settings,
@@ -135,6 +138,7 @@ class Broker:
         """Begin a clean stop: answer nothing more, make everything durable, then close the logs. `is_stopped` tells the end."""
         self.is_stopping = True
         self.is_ready = False
+        self._partitions.retention.stop()
         if self._partitions.cleaning is not None:
             self._partitions.cleaning.stop()
         return self._end_of_turn(now)
@@ -269,6 +273,7 @@ class Broker:
             if waiting.call.answer is None and not waiting.call.session.is_closing:
                 self._answer(waiting.call, waiting.expired(now))
         self._effects.extend(self._partitions.due_checkpoints(now))
+        self._effects.extend(self._partitions.due_retention(now))
         self._effects.extend(self._partitions.due_cleaning(now))
         deadline = self._quorum.deadline()
         if deadline is not None and deadline <= now.mono_us:

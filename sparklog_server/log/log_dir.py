@@ -2,7 +2,7 @@
 
     meta.properties                    version, cluster.id, node.id, directory.id
     recovery-point-offset-checkpoint   below it everything is durable         replication-offset-checkpoint   high watermarks
-    log-start-offset-checkpoint        only where it is above the first segment
+    log-start-offset-checkpoint        only where it is above 0
     .kafka_cleanshutdown               the last stop was clean: removed on opening, before anything is appended
     <topic>-<n>/                       a partition               <topic>-<n>.<uuid>-delete/   one whose removal was interrupted
     <topic>-<n>.<uuid>-stray/          one that no topic claimed when the broker started: for the operator to look at, or to remove
@@ -209,11 +209,8 @@ class LogDir:
         """The checkpoints as of now, and the job that makes them durable. One at a time."""
         disk, path = self._disk, self.path
         recovery_points = {topic_partition: log.recovery_point for topic_partition, log in self.logs.items()}
-        log_starts = {
-            topic_partition: log.log_start_offset
-            for topic_partition, log in self.logs.items()
-            if log.log_start_offset > log.first_segment_offset
-        }
+        # Also where the first segment begins there: until the files before it are renamed, a crash brings them back.
+        log_starts = {topic_partition: log.log_start_offset for topic_partition, log in self.logs.items() if log.log_start_offset > 0}
         contents = {
             RECOVERY_POINT_FILE: render_offsets(recovery_points),
             HIGH_WATERMARK_FILE: render_offsets(high_watermarks),

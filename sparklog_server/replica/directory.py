@@ -12,10 +12,7 @@ from sparklog.effects import Sync
 from sparklog.model import Instant, Micros, Offset, Ticket, TopicPartition
 from sparklog_server.disk.door import DiskFile, StorageError
 from sparklog_server.log.log_dir import LogDir
-from sparklog_server.replica.partition import Partition
-
-LINGER_US = 10_000
-"""How long appended records may stay unsynced while nobody waits for them."""
+from sparklog_server.replica.partition import LINGER_US, Partition
 
 Trace = Callable[..., None]
 
@@ -30,10 +27,12 @@ class Directory:
     __slots__ = (
         "_checkpoint_at_us",
         "_checkpoint_interval_us",
+        "_checkpointed_starts",
         "_dirty",
         "_in_flight",
         "_is_awaited",
         "_is_checkpointing",
+        "_log_start_interval_us",
         "_settling_bytes",
         "_trace",
         "_unsynced_bytes",
@@ -44,11 +43,15 @@ class Directory:
         "sync_at_us",
     )
 
-    def __init__(self, log_dir: LogDir, *, checkpoint_interval_ms: int, unsynced_bytes_max: int, trace: Trace) -> None:
+    def __init__(
+        self, log_dir: LogDir, *, checkpoint_interval_ms: int, log_start_interval_ms: int, unsynced_bytes_max: int, trace: Trace
+    ) -> None:
         self.log_dir = log_dir
         self._checkpoint_at_us: Micros | None = None
         self._is_checkpointing = False
         self._checkpoint_interval_us = checkpoint_interval_ms * 1000
+        self._log_start_interval_us = log_start_interval_ms * 1000
+        self._checkpointed_starts: list[tuple[Partition, Offset]] = []  # by the checkpoint that is in flight
         self._unsynced_bytes_max = unsynced_bytes_max
         self._unsynced_bytes = 0  # appended, and waiting for the next sync
         self._settling_bytes = 0  # in the sync that is in flight
@@ -82,12 +85,12 @@ class Directory:
         """Whether so much waits for the disk that nobody should add to it."""
         return self._unsynced_bytes + self._settling_bytes > self._unsynced_bytes_max
 
-    def mark_dirty(self, partition: Partition, size: int, now: Instant) -> None:
-        """`partition` has `size` more bytes of records that are not durable yet."""
+    def mark_dirty(self, partition: Partition, size: int, now: Instant, *, within_us: int = LINGER_US) -> None:
+        """`partition` has `size` more bytes of records that are not durable yet, and should be `within_us` from now."""
         self._dirty[partition] = None
         self._unsynced_bytes += size
-        if self.sync_at_us is None:
-            self.sync_at_us = Micros(now.mono_us + LINGER_US)
+        if self.sync_at_us is None or self.sync_at_us > now.mono_us + within_us:
+            self.sync_at_us = Micros(now.mono_us + within_us)
 
     def hurry(self) -> None:
         """Somebody waits for what is dirty now."""
@@ -130,13 +133,24 @@ class Directory:
         """The job that writes down recovery points and high watermarks as they are now."""
         self._checkpoint_at_us = None
         self._is_checkpointing = True
+        self._checkpointed_starts = [(partition, partition.log.log_start_offset) for partition in self.partitions]
         return self.log_dir.checkpoint_job(self.high_watermarks())
 
     def checkpoint_finished(self, error: StorageError | None) -> None:
         """The checkpoint in flight is on disk, or never will be."""
         self._is_checkpointing = False
+        starts, self._checkpointed_starts = self._checkpointed_starts, []
         if error is not None:
             self.storage_failed(error)
+            return
+        for partition, log_start in starts:
+            partition.log_start_written(log_start)
+
+    def log_start_moved(self, now: Instant, *, is_awaited: bool) -> None:
+        """A log start is to be written down: at once if somebody waits for it."""
+        due_us = now.mono_us + (0 if is_awaited else self._log_start_interval_us)
+        if self._checkpoint_at_us is None or self._checkpoint_at_us > due_us:
+            self._checkpoint_at_us = Micros(due_us)
 
     def created(self, now: Instant) -> None:
         """A log was begun here: a checkpoint that is in flight may name an earlier one of its name, and is followed by another at once."""

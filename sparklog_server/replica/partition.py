@@ -6,6 +6,7 @@
 This is the one place where the disk's fault is caught: the partition goes offline and every waiting request learns of it.
 """
 
+from collections.abc import Callable
 from typing import Protocol
 
 from sparklog.effects import FileSlice
@@ -13,9 +14,15 @@ from sparklog.errors import ErrorCode
 from sparklog.model import Instant, LeaderEpoch, Millis, NodeId, Offset, TopicPartition
 from sparklog_server.disk.door import DiskFile, StorageError
 from sparklog_server.log.partition_log import AppendResult, PartitionLog
+from sparklog_server.log.settings import INT64_MAX, LogSettings
 from sparklog_server.log.validate import RecordsRefused
 from sparklog_server.replica.leader import LeaderReplica
 from sparklog_server.replica.purgatory import Purgatory
+
+HIGH_WATERMARK = -1
+"""The offset by which DeleteRecords asks for all that is committed."""
+LINGER_US = 10_000
+"""How long appended records may stay unsynced while nobody waits for them."""
 
 
 class PartitionUnavailable(Exception):
@@ -33,11 +40,14 @@ class Home(Protocol):
     def is_congested(self) -> bool:
         """Whether so much waits for the disk that nobody should add to it."""
 
-    def mark_dirty(self, partition: "Partition", size: int, now: Instant) -> None:
-        """`partition` has `size` more bytes of records that are not durable yet."""
+    def mark_dirty(self, partition: "Partition", size: int, now: Instant, *, within_us: int = LINGER_US) -> None:
+        """`partition` has `size` more bytes of records that are not durable yet, and should be `within_us` from now."""
 
     def hurry(self) -> None:
         """Somebody waits for what is dirty now."""
+
+    def log_start_moved(self, now: Instant, *, is_awaited: bool) -> None:
+        """A log start is to be written down: at once if somebody waits for it."""
 
     def storage_failed(self, error: StorageError) -> None:
         """The disk refused: every partition of the directory goes offline, the caller's too."""
@@ -50,7 +60,21 @@ class Partition:
     an offline partition has no leader and parks nobody.
     """
 
-    __slots__ = ("_home", "_released", "_waits_for_sync", "error", "in_sync_min", "leader", "log", "purgatory", "topic_partition")
+    __slots__ = (
+        "_awaits_log_start",
+        "_flush_messages",
+        "_flush_us",
+        "_home",
+        "_released",
+        "_waits_for_sync",
+        "durable_log_start",
+        "error",
+        "in_sync_min",
+        "leader",
+        "log",
+        "purgatory",
+        "topic_partition",
+    )
 
     def __init__(self, log: PartitionLog, home: Home, *, parked_max: int, released: list[object]) -> None:
         self.topic_partition: TopicPartition = log.topic_partition
@@ -62,6 +86,20 @@ class Partition:
         self._home = home
         self._waits_for_sync = True
         self.in_sync_min = 1
+        self.durable_log_start = log.log_start_offset
+        self._awaits_log_start: list[tuple[Offset, object]] = []
+        self.settings = log.settings
+
+    @property
+    def settings(self) -> LogSettings:
+        """The settings of the log, and when it is synced though nobody waits."""
+        return self.log.settings
+
+    @settings.setter
+    def settings(self, settings: LogSettings) -> None:
+        self.log.settings = settings
+        self._flush_messages = settings.flush_messages
+        self._flush_us = settings.flush_ms * 1000 if settings.flush_ms < INT64_MAX else None
 
     # -- leadership
 
@@ -152,6 +190,10 @@ class Partition:
         else:
             if log.has_sealed_unsynced:
                 self._home.mark_dirty(self, 0, now)  # nobody waits, but a crash shall not cost the scan of a whole segment
+            elif self._flush_us is not None:
+                self._home.mark_dirty(self, 0, now, within_us=self._flush_us)
+            if log.log_end_offset - log.recovery_point >= self._flush_messages:
+                self._home.mark_dirty(self, 0, now, within_us=0)
             self._own_end_moved(log.log_end_offset)
         return result
 
@@ -214,14 +256,64 @@ class Partition:
         if self._waits_for_sync:
             self._own_end_moved(end_offset)
 
+    # -- the log start
+
+    def delete_records(self, offset: int, now: Instant) -> Offset:
+        """Move the log start to `offset`, or to the high watermark for -1, and give where to. Raises PartitionUnavailable."""
+        leader = self.leader_for(-1)
+        settings = self.log.settings
+        if settings.is_compacted and not settings.is_deleted:
+            raise PartitionUnavailable(ErrorCode.POLICY_VIOLATION)
+        target = leader.high_watermark if offset == HIGH_WATERMARK else Offset(offset)
+        if not 0 <= target <= leader.high_watermark:
+            raise PartitionUnavailable(ErrorCode.OFFSET_OUT_OF_RANGE)
+        self.log.move_log_start(target)
+        return target
+
+    def park_until_durable(self, log_start: Offset, token: object, now: Instant) -> None:
+        """Hand `token` back when the log starts at `log_start` or beyond also after a crash, or the partition is gone."""
+        self._awaits_log_start.append((log_start, token))
+        self._home.log_start_moved(now, is_awaited=True)
+
+    def log_start_written(self, log_start: Offset) -> None:
+        """The checkpoint says that the log starts at `log_start`."""
+        self.durable_log_start = max(self.durable_log_start, log_start)
+        waiting, self._awaits_log_start = self._awaits_log_start, []
+        for until, token in waiting:
+            if until <= self.durable_log_start:
+                self._released.append(token)
+            else:
+                self._awaits_log_start.append((until, token))
+
+    def retire(self, now: Instant) -> Callable[[], Callable[[], None]] | None:
+        """Take what retention no longer keeps out of the log; gives the job that renames the files, which gives the one to remove them."""
+        if self.error is ErrorCode.KAFKA_STORAGE_ERROR:
+            return None
+        log = self.log
+        log_start = log.log_start_offset
+        try:
+            job = log.retire(self.high_watermark, now)
+        except StorageError as error:
+            self.storage_failed(error)
+            return None
+        if log.has_sealed_unsynced:
+            self._home.mark_dirty(self, 0, now)
+        if log.log_start_offset > log_start:
+            self._home.log_start_moved(now, is_awaited=False)
+        return job
+
     def _own_end_moved(self, end_offset: Offset) -> None:
         leader = self.leader
         if leader is not None and leader.own_end_moved(end_offset):
             self.purgatory.release(leader.high_watermark, self._released)
 
-    def _failed(self, error: StorageError) -> PartitionUnavailable:
-        """The disk refused: the directory goes offline, and with it this partition; what to raise to whoever asked."""
+    def storage_failed(self, error: StorageError) -> None:
+        """The disk refused: the directory goes offline, and with it this partition."""
         self._home.storage_failed(error)
+
+    def _failed(self, error: StorageError) -> PartitionUnavailable:
+        """The disk refused; what to raise to whoever asked."""
+        self.storage_failed(error)
         return PartitionUnavailable(ErrorCode.KAFKA_STORAGE_ERROR)
 
     # -- endings
@@ -239,3 +331,5 @@ class Partition:
         self.leader = None
         self.error = error
         self.purgatory.release_all(self._released)
+        self._released.extend(token for _, token in self._awaits_log_start)
+        self._awaits_log_start.clear()

@@ -11,6 +11,7 @@ from sparklog_server.metadata.image import TOPIC_RESOURCE, MetadataDelta, Partit
 from sparklog_server.replica.cleaning import Cleaning
 from sparklog_server.replica.directory import Directory, Trace
 from sparklog_server.replica.partition import Partition
+from sparklog_server.replica.retention import Retention
 
 
 class Partitions:
@@ -30,6 +31,7 @@ class Partitions:
         in_sync_min_for: Callable[[str], int],
         waits_for_sync: Callable[[str, int], bool],
         parked_max: int,
+        retention_check_interval_ms: int,
         trace: Trace,
     ) -> None:
         self.released: list[object] = []
@@ -46,6 +48,8 @@ class Partitions:
         self._syncs: dict[Ticket, Directory] = {}
         self._checkpoints: dict[Ticket, Directory] = {}
         self._removals: set[Ticket] = set()
+        self.retention = Retention(check_interval_ms=retention_check_interval_ms, tickets=tickets, trace=trace)
+        self._postponed: dict[TopicPartition, tuple[Uuid, PartitionImage]] = {}  # until the files of an earlier log have their names
         self.cleaning: Cleaning | None = None
 
     def find(self, topic: str, index: int) -> Partition | None:
@@ -89,6 +93,9 @@ class Partitions:
 
     def _follow(self, topic_partition: TopicPartition, topic_id: Uuid, placement: PartitionImage, now: Instant) -> None:
         partition = self.find(topic_partition.topic, topic_partition.partition)
+        if partition is None and topic_partition in self.retention.renaming:
+            self._postponed[topic_partition] = topic_id, placement
+            return
         if partition is None:
             partition = self._open(topic_partition, topic_id, placement, now)
         if partition is None:
@@ -99,7 +106,7 @@ class Partitions:
 
     def _reconfigure(self, topic: str) -> None:
         for partition in self._by_topic.get(topic, {}).values():
-            partition.log.settings = self._settings_for(topic)
+            partition.settings = self._settings_for(topic)
             if self.cleaning is not None:
                 self.cleaning.watch(partition)
             partition.in_sync_min = self._in_sync_min_for(topic)
@@ -159,10 +166,13 @@ class Partitions:
 
     def _remove(self, topic: str) -> list[Effect]:
         effects: list[Effect] = []
+        self._postponed = {one: wanted for one, wanted in self._postponed.items() if one.topic != topic}
         for partition in self._by_topic.pop(topic, {}).values():
             partition.close()
             for directory in self.directories:
                 if directory.partitions.pop(partition, partition) is None and directory.error is None:
+                    if self.cleaning is not None:
+                        self.cleaning.removed(partition, directory)
                     try:
                         removal = directory.log_dir.delete(partition.topic_partition)
                     except StorageError as error:
@@ -201,9 +211,13 @@ class Partitions:
         """The jobs of compaction that should begin now."""
         return [] if self.cleaning is None else self.cleaning.due_jobs(now)
 
+    def due_retention(self, now: Instant) -> list[Run]:
+        """The jobs of retention that should begin now."""
+        return self.retention.due_jobs(self, now)
+
     def deadline(self) -> Micros | None:
-        """When the next sync or checkpoint is due."""
-        deadlines = [directory.deadline() for directory in self.directories]
+        """When the next sync, checkpoint, compaction or check of retention is due."""
+        deadlines = [self.retention.deadline(), *(directory.deadline() for directory in self.directories)]
         if self.cleaning is not None:
             deadlines.append(self.cleaning.deadline())
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
@@ -226,6 +240,11 @@ class Partitions:
         if directory is not None:
             directory.checkpoint_finished(result if isinstance(result, StorageError) else None)
             return True
+        renamed = self.retention.finished(ticket, result, now)
+        if renamed:
+            if isinstance(renamed, TopicPartition) and renamed in self._postponed:
+                self._follow(renamed, *self._postponed.pop(renamed), now)
+            return True
         if self.cleaning is not None:
             runs = self.cleaning.finished(ticket, result, now)
             if runs is not None:
@@ -247,7 +266,7 @@ class Partitions:
     def is_quiet(self) -> bool:
         """Whether everything appended is durable, as far as it ever will be, and no checkpoint is being written."""
         is_clean = self.cleaning is None or self.cleaning.is_quiet
-        return is_clean and not self._checkpoints and all(directory.is_quiet for directory in self.directories)
+        return is_clean and self.retention.is_quiet and not self._checkpoints and all(directory.is_quiet for directory in self.directories)
 
     # -- endings
 

@@ -5,8 +5,9 @@ Sessions (KIP-227) are optional for a broker: a full fetch is answered with sess
 
 from sparklog.effects import FileSlice
 from sparklog.errors import ErrorCode
-from sparklog.model import Instant, Offset
+from sparklog.model import Instant, LeaderEpoch, Offset
 from sparklog.wire.messages.fetch import (
+    EpochEndOffset,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
@@ -69,7 +70,7 @@ class _ParkedFetch:
                 size = 0 if part.records is None else len(part.records)
                 found_bytes += size
                 room = max(room - size, 0)
-                failed |= part.error_code != 0
+                failed |= part.error_code != 0 or part.diverging_epoch is not None
                 parts.append(part)
             responses.append(FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=parts))
         return FetchResponse(responses=responses), failed or found_bytes >= wanted_bytes or self._was_cut()
@@ -141,6 +142,11 @@ class _ParkedFetch:
             part.last_stable_offset = partition.last_stable_offset
             part.log_start_offset = partition.log.log_start_offset
             start = Offset(asked.fetch_offset)
+            if asked.last_fetched_epoch >= 0:
+                part.diverging_epoch = _divergence(partition, asked)
+                if part.diverging_epoch is not None:
+                    part.records = b""
+                    return part
             # The log end, not the high watermark, bounds what may be asked for: a client may stand just past what is committed.
             if start < limit or start > partition.log.log_end_offset or start < part.log_start_offset:
                 given = partition.read(start, limit, min(asked.partition_max_bytes, room), at_least_one=at_least_one)
@@ -158,3 +164,13 @@ class _ParkedFetch:
             if part.error_code == ErrorCode.KAFKA_STORAGE_ERROR and self.call.version < _STORAGE_ERROR_SINCE:
                 part.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         return part
+
+
+def _divergence(partition: Partition, asked: FetchPartition) -> EpochEndOffset | None:
+    """Where our log parts from that of who asks, by the epoch of its last record; None if it does not. Raises OffsetOutOfRange."""
+    end_offset, epoch = partition.log.end_offset_for_epoch(LeaderEpoch(asked.last_fetched_epoch))
+    if end_offset < 0 or epoch < 0:
+        raise OffsetOutOfRange(f"{partition.topic_partition}: nothing is known of epoch {asked.last_fetched_epoch}")
+    if epoch == asked.last_fetched_epoch and end_offset >= asked.fetch_offset:
+        return None
+    return EpochEndOffset(epoch=epoch, end_offset=end_offset)

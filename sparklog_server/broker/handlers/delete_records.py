@@ -1,0 +1,104 @@
+"""DeleteRecords: move log starts forward. The answer leaves when the new start survives a crash, so nothing deleted is ever seen again."""
+
+from sparklog.errors import ErrorCode
+from sparklog.model import Instant, Offset
+from sparklog.wire.messages.delete_records import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from sparklog_server.broker.authorization import Operation, Resource
+from sparklog_server.broker.context import Context
+from sparklog_server.broker.session import Call, Parked
+from sparklog_server.replica.partition import Partition, PartitionUnavailable
+
+_INTERNAL_TOPICS = frozenset(("__consumer_offsets", "__transaction_state", "__share_group_state"))
+_NO_LOW_WATERMARK = -1
+
+
+def delete_records(context: Context, call: Call, request: DeleteRecordsRequest, now: Instant) -> DeleteRecordsResponse | Parked:
+    """Move every log start that is asked for; errors are told per partition."""
+    response = DeleteRecordsResponse(topics=[])
+    waiting = _ParkedDeletion(call, response)
+    for topic in request.topics:
+        parts = []
+        for asked in topic.partitions:
+            part = DeleteRecordsPartitionResult(partition_index=asked.partition_index, low_watermark=_NO_LOW_WATERMARK)
+            parts.append(part)
+            try:
+                partition = _partition_of(context, call, topic.name, asked.partition_index)
+                waiting.add(partition, partition.delete_records(asked.offset, now), part, now)
+            except PartitionUnavailable as unavailable:
+                part.error_code = unavailable.code
+        response.topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=parts))
+    if not waiting.remaining:
+        return response
+    context.park(waiting, request.timeout_ms, now)
+    return Parked.FLOWING
+
+
+def _partition_of(context: Context, call: Call, topic: str, index: int) -> Partition:
+    if not context.allow(call, Operation.DELETE, Resource.TOPIC, topic):
+        raise PartitionUnavailable(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    if topic in _INTERNAL_TOPICS:
+        raise PartitionUnavailable(ErrorCode.INVALID_TOPIC_EXCEPTION)
+    partition = context.partitions.find(topic, index)
+    if partition is None:
+        raise PartitionUnavailable(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return partition
+
+
+class _Share:
+    """One partition whose log start waits to be written down."""
+
+    __slots__ = ("call", "part", "partition", "until", "whole")
+
+    def __init__(self, whole: "_ParkedDeletion", partition: Partition, until: Offset, part: DeleteRecordsPartitionResult) -> None:
+        self.call = whole.call
+        self.whole = whole
+        self.partition = partition
+        self.until = until
+        self.part = part
+
+    def fill(self) -> None:
+        """What is known now."""
+        partition = self.partition
+        if partition.durable_log_start >= self.until and partition.error is ErrorCode.NONE:
+            self.part.low_watermark = partition.log.log_start_offset
+        else:
+            self.part.error_code = partition.error if partition.error is not ErrorCode.NONE else ErrorCode.REQUEST_TIMED_OUT
+
+    def woken(self, now: Instant) -> DeleteRecordsResponse | None:
+        self.fill()
+        self.whole.remaining.remove(self)
+        return None if self.whole.remaining else self.whole.response
+
+
+class _ParkedDeletion:
+    """A DeleteRecords of which the log starts in `remaining` are not durable yet."""
+
+    __slots__ = ("call", "remaining", "response")
+
+    def __init__(self, call: Call, response: DeleteRecordsResponse) -> None:
+        self.call = call
+        self.response = response
+        self.remaining: list[_Share] = []
+
+    def add(self, partition: Partition, until: Offset, part: DeleteRecordsPartitionResult, now: Instant) -> None:
+        """Fill `part` now if the log start is durable, else when it is."""
+        share = _Share(self, partition, until, part)
+        if partition.durable_log_start >= until:
+            share.fill()
+            return
+        partition.park_until_durable(until, share, now)
+        self.remaining.append(share)
+
+    def expired(self, now: Instant) -> DeleteRecordsResponse:
+        for share in self.remaining:
+            share.fill()
+        self.remaining.clear()
+        return self.response
+
+    def abandoned(self) -> None:
+        """The shares are handed back with the next checkpoint, and are dropped then."""

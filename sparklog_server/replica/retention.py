@@ -1,0 +1,114 @@
+"""When retention is looked at, and what becomes of the segments that it takes out of the logs.
+
+    check ── a few logs a turn ──► renamed (job) ── file.delete.delay.ms ──► removed (job)
+
+A log whose active segment was rolled to be taken is looked at again once that is synced.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from heapq import heappop, heappush
+from typing import cast
+
+from sparklog.effects import Run
+from sparklog.model import Instant, Micros, Ticket, TopicPartition
+from sparklog_server.disk.door import StorageError
+from sparklog_server.replica.partition import Partition
+
+FIRST_CHECK_MS = 30_000
+"""As Kafka's `log.initial.task.delay.ms`: a start has other things to do."""
+_LOGS_PER_TURN = 32
+_AGAIN_US = 1_000_000
+
+
+class Retention:
+    """The checks of all logs of this node, and the files that wait to be removed.
+
+    Invariant: while a log's files are being renamed its partition is in `renaming`, and no other log may be begun under its name: the job
+    knows files by their paths.
+    """
+
+    def __init__(self, *, check_interval_ms: int, tickets: Callable[[], Ticket], trace: Callable[..., None]) -> None:
+        self.renaming: dict[TopicPartition, None] = {}
+        self._interval_us = check_interval_ms * 1000
+        self._check_at_us: Micros | None = None
+        self._again_at_us: Micros | None = None
+        self._again: dict[Partition, None] = {}
+        self._queue: deque[Partition] = deque()
+        self._tickets = tickets
+        self._trace = trace
+        self._renames: dict[Ticket, Partition] = {}
+        self._removals: dict[Ticket, None] = {}
+        self._doomed: list[tuple[Micros, Ticket, Callable[[], None]]] = []
+
+    def begin(self, now: Instant) -> None:
+        """The logs are open: check them from now on."""
+        self._check_at_us = Micros(now.mono_us + min(self._interval_us, FIRST_CHECK_MS * 1000))
+
+    def stop(self) -> None:
+        """Begin nothing more; what is still to be removed goes when the log is opened again."""
+        self._check_at_us = self._again_at_us = None
+        self._queue.clear()
+        self._doomed.clear()
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether no file is being renamed or removed."""
+        return not self._renames and not self._removals
+
+    def deadline(self) -> Micros | None:
+        """When `due_jobs` has something to do."""
+        if self._queue:
+            return Micros(0)
+        times = (self._check_at_us, self._again_at_us, self._doomed[0][0] if self._doomed else None)
+        return min((at for at in times if at is not None), default=None)
+
+    def due_jobs(self, partitions: Iterable[Partition], now: Instant) -> list[Run]:
+        """Look at the next few logs if it is time; the jobs that follow."""
+        if self._check_at_us is not None and self._check_at_us <= now.mono_us:
+            self._check_at_us = Micros(now.mono_us + self._interval_us)
+            self._queue = deque(partitions)
+        if self._again_at_us is not None and self._again_at_us <= now.mono_us:
+            self._again_at_us = None
+            self._queue.extend(self._again)
+            self._again = {}
+        runs = [run for _ in range(min(len(self._queue), _LOGS_PER_TURN)) for run in self._check(self._queue.popleft(), now)]
+        while self._doomed and self._doomed[0][0] <= now.mono_us:
+            ticket = self._tickets()
+            self._removals[ticket] = None
+            runs.append(Run(heappop(self._doomed)[2], ticket))
+        return runs
+
+    def _check(self, partition: Partition, now: Instant) -> list[Run]:
+        if partition.topic_partition in self.renaming:
+            return []
+        job = partition.retire(now)
+        if partition.log.has_sealed_unsynced:
+            self._again[partition] = None
+            self._again_at_us = Micros(now.mono_us + _AGAIN_US)
+        if job is None:
+            return []
+        self._trace("segments-retired", partition=str(partition.topic_partition), log_start_offset=partition.log.log_start_offset)
+        ticket = self._tickets()
+        self._renames[ticket] = partition
+        self.renaming[partition.topic_partition] = None
+        return [Run(job, ticket)]
+
+    def finished(self, ticket: Ticket, result: object, now: Instant) -> TopicPartition | bool:
+        """The result of a job: the partition whose files are renamed now, or whether it was ours at all."""
+        if ticket in self._removals:
+            del self._removals[ticket]
+            if isinstance(result, StorageError):
+                self._trace("removal-failed", reason=str(result))
+            return True
+        partition = self._renames.pop(ticket, None)
+        if partition is None:
+            return False
+        del self.renaming[partition.topic_partition]
+        if callable(result):
+            due_us = Micros(now.mono_us + partition.log.settings.file_delete_delay_ms * 1000)
+            heappush(self._doomed, (due_us, ticket, cast(Callable[[], None], result)))
+        elif isinstance(result, StorageError) and not partition.log.is_closed:
+            # Where the log is closed its directory has another name by now, and what is in it goes with it.
+            partition.storage_failed(result)
+        return partition.topic_partition
