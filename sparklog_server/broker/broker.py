@@ -26,14 +26,23 @@ from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, Brok
 from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse, Feature, Listener
 from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import allow_all
-from sparklog_server.broker.context import BROKER_PRINCIPAL, AutoCreation, Context, ProducerIdBlock, Proposed, Registration, Unfencing
+from sparklog_server.broker.context import (
+    BROKER_PRINCIPAL,
+    AutoCreation,
+    Context,
+    FailureReport,
+    ProducerIdBlock,
+    Proposed,
+    Registration,
+    Unfencing,
+)
 from sparklog_server.broker.dispatch import HANDLERS, SERVED
 from sparklog_server.broker.handlers.api_versions import served_versions
 from sparklog_server.broker.log_settings import cleaning_limits, log_settings
 from sparklog_server.broker.quorum import Quorum
 from sparklog_server.broker.session import Call, Parked, Session, Wakeable
 from sparklog_server.config.settings import BrokerSettings, TopicSettings
-from sparklog_server.disk.door import Disk, StorageError
+from sparklog_server.disk.door import DirectoryInUse, Disk, StorageError
 from sparklog_server.log.log_dir import LogDir
 from sparklog_server.log.settings import LogSettings
 from sparklog_server.metadata.features import SUPPORTED
@@ -79,6 +88,8 @@ class Broker:
         self._context: Context
         self._partitions: Partitions
         self._quorum: Quorum
+        self._failed_directories: list[Uuid] = []  # not yet told to the controller
+        self._metadata_dir: LogDir | None = None  # where it is none of the data directories
         self.is_ready = False
         self.is_stopping = False
         self.is_stopped = False
@@ -89,7 +100,9 @@ class Broker:
         """Open the directories, recover the logs, join the quorum and register. Raises StorageError or DirectoryRefused."""
         settings = self.settings
         log_dirs = self._open_log_dirs(now)
-        cluster_id = log_dirs[0].cluster_id
+        cluster_id, metadata_directory_id = log_dirs[0].cluster_id, log_dirs[0].directory_id
+        if settings.metadata_log_dir not in settings.log_dirs:
+            self._metadata_dir = log_dirs.pop(0)
         self._partitions = Partitions(
             NodeId(settings.node_id),
             [
@@ -98,6 +111,8 @@ class Broker:
                     checkpoint_interval_ms=settings.replica_high_watermark_checkpoint_interval_ms,
                     log_start_interval_ms=settings.log_flush_start_offset_checkpoint_interval_ms,
                     unsynced_bytes_max=settings.sparklog_log_dir_unsynced_max_bytes,
+                    # Not that of the metadata log: the controller would have to write down there that it failed.
+                    failed=self._failed_directories if log_dir.path != settings.metadata_log_dir else [],
                     trace=self._trace,
                 )
                 for log_dir in log_dirs
@@ -108,6 +123,7 @@ class Broker:
             waits_for_sync=self._waits_for_sync,
             parked_max=settings.sparklog_partition_parked_max,
             retention_check_interval_ms=settings.log_retention_check_interval_ms,
+            is_missing_directories=len(log_dirs) < len(settings.log_dirs),
             trace=self._trace,
         )
         self._partitions.cleaning = Cleaning(
@@ -122,7 +138,7 @@ class Broker:
         self._quorum, effects = Quorum.open(
             self._disk,
             settings,
-            log_dirs[0].directory_id,
+            metadata_directory_id,
             cluster_id,
             tickets=self._ticket,
             entropy=self._entropy,
@@ -144,20 +160,27 @@ class Broker:
         return self._end_of_turn(now)
 
     def _open_log_dirs(self, now: Instant) -> list[LogDir]:
+        """That of the metadata log first; a data directory that cannot be read is left out, for the others can serve without it."""
         settings = self.settings
         paths = list(dict.fromkeys((settings.metadata_log_dir, *settings.log_dirs)))
         opened: list[LogDir] = []
         cluster_id: str | None = None
         for path in paths:
-            log_dir = LogDir.open(
-                self._disk,
-                path,
-                node_id=NodeId(settings.node_id),
-                cluster_id=cluster_id,
-                entropy=self._entropy,
-                defaults=log_settings(settings.topic_defaults(), settings),
-                now=now,
-            )
+            try:
+                log_dir = LogDir.open(
+                    self._disk,
+                    path,
+                    node_id=NodeId(settings.node_id),
+                    cluster_id=cluster_id,
+                    entropy=self._entropy,
+                    defaults=log_settings(settings.topic_defaults(), settings),
+                    now=now,
+                )
+            except StorageError as error:
+                if path == settings.metadata_log_dir or isinstance(error, DirectoryInUse) or (path == paths[-1] and not opened):
+                    raise
+                self._trace("log-directory-offline", path=path, reason=str(error))
+                continue
             cluster_id = log_dir.cluster_id
             opened.append(log_dir)
         return opened
@@ -374,6 +397,8 @@ class Broker:
                 self._effects.extend(context.effects)
                 context.effects.clear()
                 self._publish(now)
+            elif self._failed_directories and self.is_ready:
+                self._report_failures(now)
             elif self._resumable:
                 self._resume(self._resumable.pop(), now)
             elif context.paused and not partitions.is_congested:
@@ -393,9 +418,25 @@ class Broker:
         if self.is_stopping and not self.is_stopped and partitions.is_quiet and self._quorum.is_quiet:
             self._quorum.close(now)
             partitions.close(now)
+            if self._metadata_dir is not None:
+                self._metadata_dir.close({}, now)
             self.is_stopped = True
         effects, self._effects = self._effects, []
         return effects
+
+    def _report_failures(self, now: Instant) -> None:
+        """Tell the controller which directories can no longer be used, so that nothing is led from them or placed there."""
+        failed, self._failed_directories[:] = list(self._failed_directories), []
+        self._context.propose(self._heartbeat(offline_log_dirs=failed), FailureReport(), BROKER_PRINCIPAL, now)
+
+    def _heartbeat(self, *, offline_log_dirs: list[Uuid]) -> BrokerHeartbeatRequest:
+        return BrokerHeartbeatRequest(
+            broker_id=self.settings.node_id,
+            broker_epoch=self._context.broker_epoch,
+            current_metadata_offset=self._context.image.offset,
+            want_fence=False,
+            offline_log_dirs=list(offline_log_dirs),
+        )
 
     def _wake(self, now: Instant) -> None:
         # Once each: a fetch of a thousand partitions reads them all when woken, and one sync may move them all.
@@ -436,16 +477,12 @@ class Broker:
                     self._effects.append(Halt(f"the controller refused the registration: {code_of(reply.error_code).name}"))
                     return
                 context.broker_epoch = reply.broker_epoch
-                heartbeat = BrokerHeartbeatRequest(
-                    broker_id=self.settings.node_id,
-                    broker_epoch=reply.broker_epoch,
-                    current_metadata_offset=context.image.offset,
-                    want_fence=False,
-                )
-                context.propose(heartbeat, Unfencing(), BROKER_PRINCIPAL, now)
+                context.propose(self._heartbeat(offline_log_dirs=[]), Unfencing(), BROKER_PRINCIPAL, now)
             case Unfencing(), BrokerHeartbeatResponse():
                 self.is_ready = not reply.is_fenced
                 self._trace("broker-ready" if self.is_ready else "broker-still-fenced", node=self.settings.node_id)
+            case FailureReport(), _:
+                pass
             case _:
                 raise AssertionError(f"no one awaits {type(reply).__name__} by {token!r}")
 

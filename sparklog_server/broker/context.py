@@ -47,6 +47,10 @@ class Unfencing:
     """The token of the heartbeat that unfences this broker."""
 
 
+class FailureReport:
+    """The token of the heartbeat that tells of data directories that failed."""
+
+
 _TIMERS_SWEPT_FROM = 1024
 
 Allow = Callable[[str, Operation, Resource, str], bool]

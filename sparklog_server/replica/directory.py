@@ -9,7 +9,7 @@ process starts anew.
 from collections.abc import Callable
 
 from sparklog.effects import Sync
-from sparklog.model import Instant, Micros, Offset, Ticket, TopicPartition
+from sparklog.model import Instant, Micros, Offset, Ticket, TopicPartition, Uuid
 from sparklog_server.disk.door import DiskFile, StorageError
 from sparklog_server.log.log_dir import LogDir
 from sparklog_server.replica.partition import LINGER_US, Partition
@@ -29,6 +29,7 @@ class Directory:
         "_checkpoint_interval_us",
         "_checkpointed_starts",
         "_dirty",
+        "_failed",
         "_in_flight",
         "_is_awaited",
         "_is_checkpointing",
@@ -44,8 +45,16 @@ class Directory:
     )
 
     def __init__(
-        self, log_dir: LogDir, *, checkpoint_interval_ms: int, log_start_interval_ms: int, unsynced_bytes_max: int, trace: Trace
+        self,
+        log_dir: LogDir,
+        *,
+        checkpoint_interval_ms: int,
+        log_start_interval_ms: int,
+        unsynced_bytes_max: int,
+        failed: list[Uuid],
+        trace: Trace,
     ) -> None:
+        """`failed` is where its id is put when the disk refuses."""
         self.log_dir = log_dir
         self._checkpoint_at_us: Micros | None = None
         self._is_checkpointing = False
@@ -55,6 +64,7 @@ class Directory:
         self._unsynced_bytes_max = unsynced_bytes_max
         self._unsynced_bytes = 0  # appended, and waiting for the next sync
         self._settling_bytes = 0  # in the sync that is in flight
+        self._failed = failed
         self._trace = trace
         self.partitions: dict[Partition, None] = {}
         self.error: StorageError | None = None
@@ -165,6 +175,7 @@ class Directory:
         """The disk refused: every partition here goes offline."""
         if self.error is None:
             self.error = error
+            self._failed.append(self.log_dir.directory_id)
             self._trace("log-directory-offline", path=self.log_dir.path, reason=str(error))
         self._dirty = {}
         self._in_flight = []

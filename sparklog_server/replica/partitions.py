@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from sparklog.effects import Effect, Run, Sync
+from sparklog.errors import ErrorCode
 from sparklog.model import ZERO_UUID, Instant, Micros, NodeId, Offset, Ticket, TopicPartition, Uuid
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.partition_log import PartitionLog
@@ -12,6 +13,9 @@ from sparklog_server.replica.cleaning import Cleaning
 from sparklog_server.replica.directory import Directory, Trace
 from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.retention import Retention
+
+RESERVED_DIRECTORIES = 100
+"""Directory ids below this are no directories: unassigned, lost, migrating (KIP-858)."""
 
 
 class Partitions:
@@ -32,8 +36,10 @@ class Partitions:
         waits_for_sync: Callable[[str, int], bool],
         parked_max: int,
         retention_check_interval_ms: int,
+        is_missing_directories: bool,
         trace: Trace,
     ) -> None:
+        """`is_missing_directories` says that one at least could not be opened: logs may lie in it."""
         self.released: list[object] = []
         self.jobs: list[Run] = []
         self._node_id = node_id
@@ -43,6 +49,8 @@ class Partitions:
         self._in_sync_min_for = in_sync_min_for
         self._waits_for_sync = waits_for_sync
         self._parked_max = parked_max
+        self._is_missing_directories = is_missing_directories
+        self._offline: dict[TopicPartition, None] = {}  # the image places them here, in a directory that cannot be used
         self._trace = trace
         self._by_topic: dict[str, dict[int, Partition]] = {}
         self._syncs: dict[Ticket, Directory] = {}
@@ -56,6 +64,11 @@ class Partitions:
         """The partition, or None if it is not on this node."""
         partitions = self._by_topic.get(topic)
         return None if partitions is None else partitions.get(index)
+
+    def absence(self, topic: str, index: int) -> ErrorCode:
+        """Why `find` gives nothing."""
+        is_offline = TopicPartition(topic, index) in self._offline
+        return ErrorCode.KAFKA_STORAGE_ERROR if is_offline else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def __iter__(self) -> Iterator[Partition]:
         for partitions in self._by_topic.values():
@@ -115,6 +128,7 @@ class Partitions:
         directory = self._home_of(topic_partition, placement.directory_of(self._node_id))
         if directory is None:
             self._trace("partition-has-no-directory", partition=str(topic_partition))
+            self._offline[topic_partition] = None
             return None
         settings = self._settings_for(topic_partition.topic)
         log_dir = directory.log_dir
@@ -124,14 +138,14 @@ class Partitions:
                 # A crash came before the first sync of partition.metadata: the directory was made for the topic of this name.
                 log_dir.identify(topic_partition, topic_id)
             elif log is not None and log.topic_id != topic_id:
-                self._trace("log-of-an-earlier-topic", partition=str(topic_partition), found=log.topic_id.hex(), wanted=topic_id.hex())
-                log_dir.delete(topic_partition)()
+                self._trace("stray-log-set-aside", partition=str(topic_partition), path=log_dir.set_aside(topic_partition))
                 log = None
             if log is None:
                 log = log_dir.create(topic_partition, topic_id, settings, now)
                 directory.created(now)
         except StorageError as error:
             directory.storage_failed(error)
+            self._offline[topic_partition] = None
             return None
         log.settings = settings
         partition = Partition(log, directory, parked_max=self._parked_max, released=self.released)
@@ -143,7 +157,10 @@ class Partitions:
         return partition
 
     def _home_of(self, topic_partition: TopicPartition, directory_id: Uuid | None) -> Directory | None:
-        """Where the log lies already; else the directory the controller chose; else the one with the fewest partitions."""
+        """Where the log lies already; else the directory the controller chose; else the one with the fewest partitions.
+
+        None if the log may lie in a directory that is offline: another begun elsewhere would pass for it.
+        """
         online = [directory for directory in self.directories if directory.error is None]
         for directory in online:
             if topic_partition in directory.log_dir.logs:
@@ -151,6 +168,9 @@ class Partitions:
         for directory in online:
             if directory.log_dir.directory_id == directory_id:
                 return directory
+        is_chosen = directory_id is not None and int.from_bytes(directory_id, "big") >= RESERVED_DIRECTORIES
+        if is_chosen and (self._is_missing_directories or len(online) < len(self.directories)):
+            return None
         return min(online, key=lambda directory: len(directory.partitions), default=None)
 
     def _lead(self, partition: Partition, placement: PartitionImage, now: Instant) -> None:
@@ -167,6 +187,7 @@ class Partitions:
     def _remove(self, topic: str) -> list[Effect]:
         effects: list[Effect] = []
         self._postponed = {one: wanted for one, wanted in self._postponed.items() if one.topic != topic}
+        self._offline = {one: None for one in self._offline if one.topic != topic}
         for partition in self._by_topic.pop(topic, {}).values():
             partition.close()
             for directory in self.directories:

@@ -45,7 +45,7 @@ def _partition_of(context: Context, call: Call, topic: str, index: int) -> Parti
         raise PartitionUnavailable(ErrorCode.INVALID_TOPIC_EXCEPTION)
     partition = context.partitions.find(topic, index)
     if partition is None:
-        raise PartitionUnavailable(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        raise PartitionUnavailable(context.partitions.absence(topic, index))
     return partition
 
 

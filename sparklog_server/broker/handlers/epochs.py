@@ -36,7 +36,7 @@ def _answer(context: Context, call: Call, topic: str, asked: OffsetForLeaderPart
         return part
     partition = context.partitions.find(topic, asked.partition)
     if partition is None:
-        part.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        part.error_code = context.partitions.absence(topic, asked.partition)
         return part
     try:
         partition.leader_for(asked.current_leader_epoch)

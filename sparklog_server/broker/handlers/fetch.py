@@ -133,7 +133,7 @@ class _ParkedFetch:
             return part
         partition = context.partitions.find(topic, asked.partition)
         if partition is None:
-            part.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            part.error_code = self._code_of(context.partitions.absence(topic, asked.partition))
             return part
         try:
             leader = partition.leader_for(asked.current_leader_epoch)
@@ -161,9 +161,13 @@ class _ParkedFetch:
             part.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
         if part.error_code:
             part.records = b""
-            if part.error_code == ErrorCode.KAFKA_STORAGE_ERROR and self.call.version < _STORAGE_ERROR_SINCE:
-                part.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            part.error_code = self._code_of(part.error_code)
         return part
+
+    def _code_of(self, code: int) -> int:
+        """The code in one that the client knows."""
+        is_unknown = code == ErrorCode.KAFKA_STORAGE_ERROR and self.call.version < _STORAGE_ERROR_SINCE
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER if is_unknown else code
 
 
 def _divergence(partition: Partition, asked: FetchPartition) -> EpochEndOffset | None:

@@ -75,7 +75,7 @@ def _answer(
         raise PartitionUnavailable(ErrorCode.UNSUPPORTED_VERSION)
     partition = context.partitions.find(topic, asked.partition_index)
     if partition is None:
-        raise PartitionUnavailable(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        raise PartitionUnavailable(context.partitions.absence(topic, asked.partition_index))
     leader = partition.leader_for(asked.current_leader_epoch)
     log = partition.log
     if asked.timestamp == LATEST:

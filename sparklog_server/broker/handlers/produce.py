@@ -77,7 +77,7 @@ def _append(
     """Append one partition's batch and fill its part of the answer; the share that must wait, if acks=all is not yet satisfied."""
     partition = context.partitions.find(topic, data.index)
     if partition is None:
-        part.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        part.error_code = context.partitions.absence(topic, data.index)
         return None
     records = data.records
     if not isinstance(records, memoryview) or not records:
