@@ -23,7 +23,7 @@ from sparklog.wire.header import UnsupportedVersion, decode_request_header, enco
 from sparklog.wire.messages.allocate_producer_ids import AllocateProducerIdsResponse
 from sparklog.wire.messages.api_versions import ApiVersionsResponse
 from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
-from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse, Feature, Listener
+from sparklog.wire.messages.broker_registration import BrokerRegistrationResponse
 from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import allow_all
 from sparklog_server.broker.context import (
@@ -36,19 +36,20 @@ from sparklog_server.broker.context import (
     Registration,
     Unfencing,
 )
+from sparklog_server.broker.directories import open_log_dirs, registration
 from sparklog_server.broker.dispatch import HANDLERS, SERVED
 from sparklog_server.broker.handlers.api_versions import served_versions
 from sparklog_server.broker.log_settings import cleaning_limits, log_settings
 from sparklog_server.broker.quorum import Quorum
 from sparklog_server.broker.session import Call, Parked, Session, Wakeable
 from sparklog_server.config.settings import BrokerSettings, TopicSettings
-from sparklog_server.disk.door import DirectoryInUse, Disk, StorageError
+from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.log.log_dir import LogDir
 from sparklog_server.log.settings import LogSettings
-from sparklog_server.metadata.features import SUPPORTED
 from sparklog_server.replica.cleaning import Cleaning
 from sparklog_server.replica.directory import Directory, Trace
 from sparklog_server.replica.partitions import Partitions
+from sparklog_server.replica.retention import Retention
 
 _PRODUCE = 0
 _LEFT: list[Chunk] = []
@@ -99,7 +100,7 @@ class Broker:
     def start(self, now: Instant) -> list[Effect]:
         """Open the directories, recover the logs, join the quorum and register. Raises StorageError or DirectoryRefused."""
         settings = self.settings
-        log_dirs = self._open_log_dirs(now)
+        log_dirs = open_log_dirs(settings, self._disk, self._entropy, self._trace, now)
         cluster_id, metadata_directory_id = log_dirs[0].cluster_id, log_dirs[0].directory_id
         if settings.metadata_log_dir not in settings.log_dirs:
             self._metadata_dir = log_dirs.pop(0)
@@ -122,7 +123,12 @@ class Broker:
             in_sync_min_for=lambda topic: self._topic_settings(topic).min_insync_replicas,
             waits_for_sync=self._waits_for_sync,
             parked_max=settings.sparklog_partition_parked_max,
-            retention_check_interval_ms=settings.log_retention_check_interval_ms,
+            retention=Retention(
+                first_check_ms=settings.log_initial_task_delay_ms,
+                check_interval_ms=settings.log_retention_check_interval_ms,
+                tickets=self._ticket,
+                trace=self._trace,
+            ),
             is_missing_directories=len(log_dirs) < len(settings.log_dirs),
             trace=self._trace,
         )
@@ -147,7 +153,9 @@ class Broker:
         )
         self._effects.extend(effects)
         self._context = Context(settings, cluster_id, self._quorum, self._partitions, allow_all, served=SERVED)
-        self._context.propose(self._registration(log_dirs, cluster_id), Registration(), BROKER_PRINCIPAL, now)
+        self._context.propose(
+            registration(settings, log_dirs, cluster_id, incarnation_id=Uuid(self._entropy(16))), Registration(), BROKER_PRINCIPAL, now
+        )
         return self._end_of_turn(now)
 
     def stop(self, now: Instant) -> list[Effect]:
@@ -158,47 +166,6 @@ class Broker:
         if self._partitions.cleaning is not None:
             self._partitions.cleaning.stop()
         return self._end_of_turn(now)
-
-    def _open_log_dirs(self, now: Instant) -> list[LogDir]:
-        """That of the metadata log first; a data directory that cannot be read is left out, for the others can serve without it."""
-        settings = self.settings
-        paths = list(dict.fromkeys((settings.metadata_log_dir, *settings.log_dirs)))
-        opened: list[LogDir] = []
-        cluster_id: str | None = None
-        for path in paths:
-            try:
-                log_dir = LogDir.open(
-                    self._disk,
-                    path,
-                    node_id=NodeId(settings.node_id),
-                    cluster_id=cluster_id,
-                    entropy=self._entropy,
-                    defaults=log_settings(settings.topic_defaults(), settings),
-                    now=now,
-                )
-            except StorageError as error:
-                if path == settings.metadata_log_dir or isinstance(error, DirectoryInUse) or (path == paths[-1] and not opened):
-                    raise
-                self._trace("log-directory-offline", path=path, reason=str(error))
-                continue
-            cluster_id = log_dir.cluster_id
-            opened.append(log_dir)
-        return opened
-
-    def _registration(self, log_dirs: list[LogDir], cluster_id: str) -> BrokerRegistrationRequest:
-        settings = self.settings
-        return BrokerRegistrationRequest(
-            broker_id=settings.node_id,
-            cluster_id=cluster_id,
-            incarnation_id=Uuid(self._entropy(16)),
-            listeners=[
-                Listener(name=listener.name, host=listener.host, port=listener.port, security_protocol=0)
-                for listener in settings.advertised_listeners
-            ],
-            rack=settings.broker_rack,
-            features=[Feature(name=name, min_supported_version=low, max_supported_version=high) for name, (low, high) in SUPPORTED.items()],
-            log_dirs=[log_dir.directory_id for log_dir in log_dirs],
-        )
 
     def _ticket(self) -> Ticket:
         self._last_ticket += 1

@@ -196,6 +196,9 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     log_retention_check_interval_ms: Annotated[
         int, _long("log.retention.check.interval.ms", "How often segments are looked at for retention.", 1)
     ] = 300_000
+    log_initial_task_delay_ms: Annotated[
+        int, _long("log.initial.task.delay.ms", "How long after the start segments are first looked at for retention.", 0)
+    ] = 30_000
     log_cleaner_enable: Annotated[
         bool, _boolean("log.cleaner.enable", "Run compaction at all; without it topics with `compact` grow without end.")
     ] = True

@@ -100,35 +100,29 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 86_400_000
     file_delete_delay_ms: Annotated[
         int,
-        _later(
-            _long(
-                "file.delete.delay.ms",
-                "log.segment.delete.delay.ms",
-                "How long a dropped segment's files wait before they are unlinked.",
-                0,
-            )
+        _long(
+            "file.delete.delay.ms",
+            "log.segment.delete.delay.ms",
+            "How long a dropped segment's files wait before they are unlinked.",
+            0,
         ),
     ] = 60_000
     flush_messages: Annotated[
         int,
-        _later(
-            _long(
-                "flush.messages",
-                "log.flush.interval.messages",
-                "Sync the log after this many records, beside what acknowledgements ask for.",
-                1,
-            )
+        _long(
+            "flush.messages",
+            "log.flush.interval.messages",
+            "Sync the log after this many records, beside what acknowledgements ask for.",
+            1,
         ),
     ] = LONG_MAX
     flush_ms: Annotated[
         int,
-        _later(
-            _long(
-                "flush.ms",
-                (Synonym("log.flush.interval.ms", Kind.LONG), Synonym("log.flush.scheduler.interval.ms", Kind.LONG, default=LONG_MAX)),
-                "Sync the log when its oldest unsynced record is this old, beside what acknowledgements ask for.",
-                0,
-            )
+        _long(
+            "flush.ms",
+            (Synonym("log.flush.interval.ms", Kind.LONG), Synonym("log.flush.scheduler.interval.ms", Kind.LONG, default=LONG_MAX)),
+            "Sync the log when its oldest unsynced record is this old, beside what acknowledgements ask for.",
+            0,
         ),
     ] = LONG_MAX
     follower_replication_throttled_replicas: Annotated[
@@ -249,21 +243,19 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = False
     retention_bytes: Annotated[
         int,
-        _later(_long("retention.bytes", "log.retention.bytes", "The size a partition may reach before its oldest segments are dropped.")),
+        _long("retention.bytes", "log.retention.bytes", "The size a partition may reach before its oldest segments are dropped."),
     ] = -1
     retention_ms: Annotated[
         int,
-        _later(
-            _long(
-                "retention.ms",
-                (
-                    Synonym("log.retention.ms", Kind.LONG),
-                    Synonym("log.retention.minutes", Kind.INT, _MINUTE_MS),
-                    Synonym("log.retention.hours", Kind.INT, _HOUR_MS, default=168),
-                ),
-                "How old a segment's newest record may become before the segment is dropped.",
-                -1,
-            )
+        _long(
+            "retention.ms",
+            (
+                Synonym("log.retention.ms", Kind.LONG),
+                Synonym("log.retention.minutes", Kind.INT, _MINUTE_MS),
+                Synonym("log.retention.hours", Kind.INT, _HOUR_MS, default=168),
+            ),
+            "How old a segment's newest record may become before the segment is dropped.",
+            -1,
         ),
     ] = 604_800_000
     segment_bytes: Annotated[
@@ -276,24 +268,20 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 10_485_760
     segment_jitter_ms: Annotated[
         int,
-        _later(
-            _long(
-                "segment.jitter.ms",
-                (Synonym("log.roll.jitter.ms", Kind.LONG), Synonym("log.roll.jitter.hours", Kind.INT, _HOUR_MS, default=0, at_least=0)),
-                "Up to this much is taken off segment.ms, by partition, so that segments are not all closed at once.",
-                0,
-            )
+        _long(
+            "segment.jitter.ms",
+            (Synonym("log.roll.jitter.ms", Kind.LONG), Synonym("log.roll.jitter.hours", Kind.INT, _HOUR_MS, default=0, at_least=0)),
+            "Up to this much is taken off segment.ms, by partition, so that segments are not all closed at once.",
+            0,
         ),
     ] = 0
     segment_ms: Annotated[
         int,
-        _later(
-            _long(
-                "segment.ms",
-                (Synonym("log.roll.ms", Kind.LONG), Synonym("log.roll.hours", Kind.INT, _HOUR_MS, default=168, at_least=1)),
-                "The age at which a segment is closed even if small, so that retention and compaction can reach it.",
-                1,
-            )
+        _long(
+            "segment.ms",
+            (Synonym("log.roll.ms", Kind.LONG), Synonym("log.roll.hours", Kind.INT, _HOUR_MS, default=168, at_least=1)),
+            "The age at which a segment is closed even if small, so that retention and compaction can reach it.",
+            1,
         ),
     ] = 604_800_000
     unclean_leader_election_enable: Annotated[

@@ -124,7 +124,6 @@ kafka.metrics.reporters | LIST | r | - |  | Java classes that report metrics.
 leader.imbalance.check.interval.seconds | LONG | r | 1.. | 300 | How often the balance of leaderships is looked at.
 log.cleaner.io.buffer.size | INT | c | 0.. | 524288 | The memory of compaction for reading and writing, over all threads.
 log.dir.failure.timeout.ms | LONG | r | 1.. | 30000 | How long a broker that cannot report a failed data directory goes on before it stops.
-log.initial.task.delay.ms | LONG | r | 0.. | 30000 | How long after the start the first background round over the logs begins.
 max.connection.creation.rate | INT | c | 0.. | 2147483647 | The most new connections each second.
 max.connections.per.ip.overrides | STRING | c | - |  | Other limits for certain addresses, as address:count, comma separated.
 metadata.log.max.record.bytes.between.snapshots | LONG | r | 1.. | 20971520 | How many bytes of new metadata call for a snapshot.

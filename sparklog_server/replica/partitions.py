@@ -35,7 +35,7 @@ class Partitions:
         in_sync_min_for: Callable[[str], int],
         waits_for_sync: Callable[[str, int], bool],
         parked_max: int,
-        retention_check_interval_ms: int,
+        retention: Retention,
         is_missing_directories: bool,
         trace: Trace,
     ) -> None:
@@ -56,7 +56,7 @@ class Partitions:
         self._syncs: dict[Ticket, Directory] = {}
         self._checkpoints: dict[Ticket, Directory] = {}
         self._removals: set[Ticket] = set()
-        self.retention = Retention(check_interval_ms=retention_check_interval_ms, tickets=tickets, trace=trace)
+        self.retention = retention
         self._postponed: dict[TopicPartition, tuple[Uuid, PartitionImage]] = {}  # until the files of an earlier log have their names
         self.cleaning: Cleaning | None = None
 

@@ -15,8 +15,6 @@ from sparklog.model import Instant, Micros, Ticket, TopicPartition
 from sparklog_server.disk.door import StorageError
 from sparklog_server.replica.partition import Partition
 
-FIRST_CHECK_MS = 30_000
-"""As Kafka's `log.initial.task.delay.ms`: a start has other things to do."""
 _LOGS_PER_TURN = 32
 _AGAIN_US = 1_000_000
 
@@ -28,8 +26,9 @@ class Retention:
     knows files by their paths.
     """
 
-    def __init__(self, *, check_interval_ms: int, tickets: Callable[[], Ticket], trace: Callable[..., None]) -> None:
+    def __init__(self, *, first_check_ms: int, check_interval_ms: int, tickets: Callable[[], Ticket], trace: Callable[..., None]) -> None:
         self.renaming: dict[TopicPartition, None] = {}
+        self._first_us = first_check_ms * 1000
         self._interval_us = check_interval_ms * 1000
         self._check_at_us: Micros | None = None
         self._again_at_us: Micros | None = None
@@ -43,7 +42,7 @@ class Retention:
 
     def begin(self, now: Instant) -> None:
         """The logs are open: check them from now on."""
-        self._check_at_us = Micros(now.mono_us + min(self._interval_us, FIRST_CHECK_MS * 1000))
+        self._check_at_us = Micros(now.mono_us + self._first_us)
 
     def stop(self) -> None:
         """Begin nothing more; what is still to be removed goes when the log is opened again."""

@@ -142,6 +142,14 @@ def test_without_the_directory_of_the_metadata_log_there_is_no_broker() -> None:
         world.node.start()
 
 
+def test_without_any_data_directory_there_is_no_broker() -> None:
+    world, _ = filled(**{"metadata.log.dir": "/m"})
+    world.node.stop()
+    world.disk.fault = lambda _, path: None if path.startswith("/m") else "EIO"
+    with pytest.raises(StorageError):
+        world.node.start()
+
+
 def test_a_directory_of_the_metadata_log_alone_gets_no_partitions() -> None:
     world, client = filled(**{"metadata.log.dir": "/m"})
     assert [name for name in world.disk.list("/m") if name.startswith("t-")] == []

@@ -1,0 +1,60 @@
+"""The data directories at the start of a broker, and the registration that tells the controller of them."""
+
+from collections.abc import Callable
+
+from sparklog.model import Instant, NodeId, Uuid
+from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
+from sparklog_server.broker.log_settings import log_settings
+from sparklog_server.config.settings import BrokerSettings
+from sparklog_server.disk.door import DirectoryInUse, Disk, StorageError
+from sparklog_server.log.log_dir import LogDir
+from sparklog_server.metadata.features import SUPPORTED
+from sparklog_server.replica.directory import Trace
+
+
+def open_log_dirs(settings: BrokerSettings, disk: Disk, entropy: Callable[[int], bytes], trace: Trace, now: Instant) -> list[LogDir]:
+    """The directory of the metadata log, then those of the data; one that cannot be read is left out, for the others can serve without it.
+
+    Raises DirectoryRefused, DirectoryInUse, and StorageError for the metadata log's or if no other can be read.
+    """
+    opened: list[LogDir] = []
+    cluster_id: str | None = None
+    failed: StorageError | None = None
+    for path in dict.fromkeys((settings.metadata_log_dir, *settings.log_dirs)):
+        try:
+            log_dir = LogDir.open(
+                disk,
+                path,
+                node_id=NodeId(settings.node_id),
+                cluster_id=cluster_id,
+                entropy=entropy,
+                defaults=log_settings(settings.topic_defaults(), settings),
+                now=now,
+            )
+        except StorageError as error:
+            if path == settings.metadata_log_dir or isinstance(error, DirectoryInUse):
+                raise
+            trace("log-directory-offline", path=path, reason=str(error))
+            failed = error
+            continue
+        cluster_id = log_dir.cluster_id
+        opened.append(log_dir)
+    if failed is not None and not any(log_dir.path in settings.log_dirs for log_dir in opened):
+        raise failed
+    return opened
+
+
+def registration(settings: BrokerSettings, log_dirs: list[LogDir], cluster_id: str, *, incarnation_id: Uuid) -> BrokerRegistrationRequest:
+    """What the controller is told of this broker."""
+    return BrokerRegistrationRequest(
+        broker_id=settings.node_id,
+        cluster_id=cluster_id,
+        incarnation_id=incarnation_id,
+        listeners=[
+            Listener(name=listener.name, host=listener.host, port=listener.port, security_protocol=0)
+            for listener in settings.advertised_listeners
+        ],
+        rack=settings.broker_rack,
+        features=[Feature(name=name, min_supported_version=low, max_supported_version=high) for name, (low, high) in SUPPORTED.items()],
+        log_dirs=[log_dir.directory_id for log_dir in log_dirs],
+    )
