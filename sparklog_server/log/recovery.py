@@ -15,6 +15,7 @@ from sparklog.record.batch import LENGTH_OVERHEAD, NO_TIMESTAMP
 from sparklog_server.disk.checkpoint import CheckpointCorrupt
 from sparklog_server.disk.door import Disk, DiskFile
 
+from .damage import refuse_to_cut
 from .epoch_cache import EpochCache
 from .offset_index import OffsetIndex
 from .producer_state import ProducerState, SnapshotCorrupt
@@ -162,10 +163,12 @@ def _repair(
         return _next_offset(segments[-1]) if segments else end_offset
     for index in range(doubtful, len(segments)):
         segment = segments[index]
-        # A hole between two segments means that the end of the first was lost: what follows it was promised to nobody.
-        is_hole = index > doubtful and segment.base_offset != end_offset
+        # A hole between two segments means that the end of the first was lost, and what follows it was promised to nobody; but below the
+        # recovery point nothing was lost: there Kafka's cleaner left it.
+        is_hole = index > doubtful and (segment.base_offset < end_offset or max(end_offset, recovery_point) < segment.base_offset)
         if not is_hole:
-            end_offset, was_cut = _repair_segment(segment, epochs, settings, recovery_point)
+            is_followed = index + 1 < len(segments) and segments[index + 1].base_offset < recovery_point
+            end_offset, was_cut = _repair_segment(segment, epochs, settings, recovery_point, is_followed=is_followed)
         if is_hole or was_cut:
             keep = index if is_hole else index + 1
             for lost in segments[keep:]:
@@ -175,12 +178,15 @@ def _repair(
     return end_offset
 
 
-def _repair_segment(segment: Segment, epochs: EpochCache, settings: LogSettings, recovery_point: Offset) -> tuple[Offset, bool]:
-    """Rebuild the indexes, cut what is not whole: (the offset that follows, whether something was cut)."""
+def _repair_segment(
+    segment: Segment, epochs: EpochCache, settings: LogSettings, recovery_point: Offset, *, is_followed: bool
+) -> tuple[Offset, bool]:
+    """Rebuild the indexes, cut what is not whole: (the offset that follows, whether something was cut). Raises StorageError."""
     segment.index, segment.time_index = OffsetIndex(), TimeIndex()
     segment.max_timestamp, segment.max_timestamp_offset, segment.unindexed_bytes = NO_TIMESTAMP, segment.base_offset, 0
     end = 0
     end_offset: int = segment.base_offset
+    last = (-1, end_offset - 1)
     for verify_crc in (False, True):
         for position, header in walk(segment.file, end, verify_crc=verify_crc):
             last_offset = header[0] + header[6]
@@ -193,9 +199,12 @@ def _repair_segment(segment: Segment, epochs: EpochCache, settings: LogSettings,
                 epochs.truncate_end(Offset(header[0]))
                 epochs.assign(LeaderEpoch(header[2]), Offset(header[0]))
             segment.index_batch(position, header, settings.index_interval_bytes)
+            if not verify_crc:
+                last = (position, end_offset)
             end, end_offset = position + header[1] + LENGTH_OVERHEAD, last_offset + 1
     was_cut = end < segment.file.size
     if was_cut:
+        refuse_to_cut(segment, end, last=last, recovery_point=recovery_point, is_followed=is_followed)
         segment.file.truncate(end)
     return Offset(end_offset), was_cut
 

@@ -4,6 +4,7 @@ What the format cannot tell is listed here too: base offset, leader epoch and th
 leaves them plausible shows only in that field; every record around it is served as it was.
 """
 
+import re
 from collections.abc import Iterator
 from functools import cache
 from random import Random
@@ -144,6 +145,52 @@ def test_after_a_clean_stop_a_damaged_header_at_the_end_is_not_taken_for_a_batch
             # Served at most as it lies there, for the reader's CRC to refuse; never under a CRC that was made to fit.
             assert place.content in damaged
         assert byte >= begin
+
+
+def flip_below_the_recovery_point(every: int) -> None:
+    """There nothing is cut: a damaged payload is left to the reader's CRC, a damaged frame stops the start and names what to do."""
+    world = stopped(cleanly=False)
+    paths = paths_of(world, ".log")
+    refused = 0
+    for path in paths[2:3]:  # those before it are not even looked at
+        for byte, damaged in flips(world.files[path], every=every):
+            disk = with_file(world, path, damaged)
+            try:
+                log = opened(disk)
+            except StorageError as error:
+                refused += 1
+                assert re.search(rf"recover {path}: no batch can begin at byte \d+, .*recovery-point-offset-checkpoint", str(error))  # noqa: PT017
+                assert disk.read(path) == damaged
+            else:
+                assert log.log_end_offset >= 40, (path, byte)  # the last of them, damaged, is a torn tail like any other
+                found = read_all(log)
+                whole = [place for place in world.places if place.next_offset <= 40]
+                assert len(found) >= len(whole)
+                assert sum(ours != place for ours, place in zip(found, whole, strict=False)) <= 1
+    assert refused
+
+
+def test_a_bit_flipped_below_the_recovery_point_costs_no_other_promised_batch() -> None:
+    flip_below_the_recovery_point(every=7)
+
+
+@pytest.mark.long
+def test_each_bit_flipped_below_the_recovery_point_costs_no_other_promised_batch() -> None:
+    flip_below_the_recovery_point(every=1)
+
+
+def test_what_was_refused_is_cut_once_the_recovery_point_is_taken_away() -> None:
+    world = stopped(cleanly=False)
+    path = paths_of(world, ".log")[2]
+    damaged = bytearray(world.files[path])
+    damaged[16] ^= 1  # the magic of its first batch
+    disk = with_file(world, path, bytes(damaged))
+    with pytest.raises(StorageError, match="no batch can begin at byte 0"):
+        opened(disk)
+    disk = with_file(world, path, bytes(damaged))
+    disk.remove("data/recovery-point-offset-checkpoint")
+    begin = int(path[-24:-4])
+    assert read_all(opened(disk)) == [place for place in world.places if place.base_offset < begin]
 
 
 # -- what only helps to find
