@@ -5,6 +5,7 @@ from random import Random
 import pytest
 
 from sparklog.errors import ErrorCode
+from sparklog.record.batch import build_batch, decode_records, iterate_headers
 from sparklog.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest, CreateTopicsResponse
 from sparklog.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -234,3 +235,48 @@ def test_retention_beside_producers_and_power_cuts_loses_nothing_it_should_keep(
             code, _ = fetched(world.ask(client, fetch("t", start), FETCH_BY_NAME, FetchResponse))
             assert code == 0 or earliest(world, client, "t") > start
     assert start > 0
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_topic_compacted_and_deleted_keeps_the_last_record_of_each_young_key(seed: int) -> None:
+    random = Random(seed)
+    world = World(seed, **{"log.retention.check.interval.ms": "500", "log.initial.task.delay.ms": "0", "log.cleaner.backoff.ms": "200"})
+    world.node.start()
+    world.settle()
+    client = world.node.connect()
+    configs = {"internal_segment_bytes": 1000, "min_cleanable_dirty_ratio": 0.01, "retention_ms": 30_000, "file_delete_delay_ms": 100}
+    create(world, client, "t", cleanup_policy="compact,delete", **configs)
+    newest: dict[bytes, tuple[bytes, int]] = {}
+    for index in range(80):
+        key, value = b"%d" % (index // 8), b"%d" % index * 100
+        now_ms = world.clock.now.wall_ms
+        sent = produce("t", bytes(build_batch([(key, value, (), now_ms)])), acks=ACKS_ALL)
+        assert produced(world.ask(client, sent, PRODUCE_BY_NAME, ProduceResponse)) == (0, index)
+        newest[key] = value, now_ms
+        if random.random() < 0.1:
+            world.node.kill()
+            world.node.start()
+            world.settle(random.randrange(3_000))
+            client = world.node.connect()
+    assert [line for line in world.node.trace if line.startswith("log-cleaned")]
+    assert [line for line in world.node.trace if line.startswith("segments-retired")]
+    world.settle(2_000)
+    found: dict[bytes, bytes] = {}
+    offset = earliest(world, client, "t")
+    assert offset > 0
+    while offset < 80:
+        answer = world.ask(client, fetch("t", offset), FETCH_BY_NAME, FetchResponse)
+        assert isinstance(answer, FetchResponse)
+        part = answer.responses[0].partitions[0]
+        if part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            offset = earliest(world, client, "t")  # retention came in between
+            continue
+        assert part.records, f"nothing at {offset}"
+        records = decode_records(part.records)
+        for record in records:
+            assert record.key is not None
+            found[record.key] = record.value or b""
+        *_, (_, last) = iterate_headers(part.records)
+        offset = last.next_offset  # compaction may have left a batch without records
+    young = {key: value for key, (value, at_ms) in newest.items() if world.clock.now.wall_ms - at_ms < 30_000}
+    assert {key: found.get(key) for key in young} == young
