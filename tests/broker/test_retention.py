@@ -225,7 +225,7 @@ def test_retention_beside_producers_and_power_cuts_loses_nothing_it_should_keep(
         if random.random() < 0.1:
             world.node.kill()
             world.node.start()
-            world.settle(random.randrange(3_000))
+            world.settle(100 + random.randrange(3_000))
             client = world.node.connect()
         error, end = listed(world.ask(client, latest("t"), 7, ListOffsetsResponse))
         assert (error, end) == (0, offset + 1)
@@ -256,7 +256,7 @@ def test_a_topic_compacted_and_deleted_keeps_the_last_record_of_each_young_key(s
         if random.random() < 0.1:
             world.node.kill()
             world.node.start()
-            world.settle(random.randrange(3_000))
+            world.settle(100 + random.randrange(3_000))
             client = world.node.connect()
     assert [line for line in world.node.trace if line.startswith("log-cleaned")]
     assert [line for line in world.node.trace if line.startswith("segments-retired")]
