@@ -1,0 +1,14 @@
+"""A command: a wire request, and what only the connection knows of who sent it."""
+
+import msgspec
+
+from sparklog.wire.schema import Message
+
+
+class Command(msgspec.Struct, frozen=True):
+    """`request` in version `version` of its API, from a client named `client_id` at `client_host` (as Kafka writes it: /127.0.0.1)."""
+
+    request: Message
+    version: int
+    client_id: str = ""
+    client_host: str = ""

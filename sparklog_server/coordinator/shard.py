@@ -1,0 +1,75 @@
+"""A coordinator shard as its runtime sees it: commands and records go in, decisions come out.
+
+    command, image, time ─► decide, image_changed, tick ─► Decision(records, answers)
+                                                             │ appended, replayed at once
+                         answers leave when they are below ◄─┘ the high watermark
+
+Durable state changes in `replay` alone, so recovery is no second code path. Soft state (who waits for a rebalance, deadlines) may change
+in a decision, and is gone when the shard is. The runtime appends the records of a decision and replays them before it asks for the next
+one; if it cannot append them, it drops the shard and refuses every token that the shard still holds.
+"""
+
+from typing import Protocol
+
+import msgspec
+
+from sparklog.errors import ErrorCode
+from sparklog.model import Instant, Micros, Offset
+from sparklog.wire.schema import Message
+from sparklog_server.coordinator.command import Command
+from sparklog_server.metadata.image import MetadataDelta, MetadataImage
+
+
+class CoordinatorRecord(msgspec.Struct, frozen=True):
+    """A record of a shard's partition: Kafka's key, and its value, or None to forget the key."""
+
+    key: bytes
+    value: bytes | None
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The reply to the command that came with `token`."""
+
+    token: object
+    reply: Message
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """What follows from one command, or from time: records in one atomic batch, and the answers that rest on them.
+
+    A command that must wait (for the other members of its group, say) is answered by a later decision.
+    """
+
+    records: tuple[CoordinatorRecord, ...] = ()
+    answers: tuple[Answer, ...] = ()
+
+
+NOTHING = Decision()
+
+
+class Shard(Protocol):
+    """One partition's worth of groups or transactional ids."""
+
+    def replay(self, key: bytes, value: bytes | None, offset: Offset) -> None:
+        """Take in a record of the partition, committed or just appended. Raises DecodeError for bytes that are none."""
+
+    def loaded(self, image: MetadataImage, now: Instant) -> list[Decision]:
+        """Everything was replayed: begin what time does to it."""
+
+    def decide(self, command: Command, token: object, now: Instant) -> Decision:
+        """Decide on a command; its answer carries `token`, in this decision or a later one."""
+
+    def image_changed(self, delta: MetadataDelta, now: Instant) -> list[Decision]:
+        """The published metadata changed."""
+
+    def tick(self, now: Instant) -> list[Decision]:
+        """Time has passed: what is due by `now`."""
+
+    def deadline(self) -> Micros | None:
+        """When `tick` is wanted next; None for not at all."""
+
+    def abandoned(self, token: object) -> None:
+        """Whoever sent the command is gone (its connection closed): its answer is not wanted any more."""
+
+    def unloaded(self, code: ErrorCode) -> list[Answer]:
+        """The shard is dropped: the refusals, with `code`, of every command that still waits."""
