@@ -10,6 +10,7 @@ holds is unknown (the page cache may have dropped it), so the process must end.
 
 from collections.abc import Callable, Iterator
 from enum import Enum
+from functools import partial
 
 from sparklog.effects import Effect, Halt, Sync
 from sparklog.model import Instant, LeaderEpoch, NodeId, Offset, Ticket, TopicPartition, Uuid
@@ -19,6 +20,7 @@ from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.log.partition_log import PartitionLog
 from sparklog_server.log.settings import LogSettings
 
+from .clean_stop import leave_mark, take_mark
 from .election_state import FILE_NAME, ElectionState, parse
 from .leading import Leading
 from .voters import VoterSet
@@ -107,7 +109,7 @@ class RaftNode:
         is_identified = disk.read(metadata_path) is not None
         state_path = f"{directory}/{FILE_NAME}"
         state = parse(disk.read(state_path), state_path)
-        log = PartitionLog.open(disk, directory, METADATA_PARTITION, METADATA_TOPIC_ID, settings, now=now)
+        log = _open_log(disk, directory, settings, now)
         if not is_identified:
             log.sync_with_next(disk.replace(metadata_path, _TOPIC_ID_FILE))
         return cls(
@@ -215,6 +217,8 @@ class RaftNode:
         self._become(Role.CLOSED)
         try:
             self.log.close(None if is_halted else now)
+            if not is_halted:
+                leave_mark(self._disk, self.log.directory, METADATA_PARTITION, self.log.log_end_offset)
         except StorageError as error:
             self._trace("metadata-log-not-closed-cleanly", path=error.path, call=error.call, reason=error.reason)
             self.log.close()
@@ -236,6 +240,27 @@ class RaftNode:
         assert role in LEGAL[self.role], f"{self.role.name} → {role.name}"
         self.role = role
         self._trace("raft-role", node=self._node_id, role=role.value, epoch=self.epoch)
+
+
+def _open_log(disk: Disk, directory: str, settings: LogSettings, now: Instant) -> PartitionLog:
+    """The log as its last stop left it: nothing is scanned after a clean one. Raises StorageError."""
+    end_offset = take_mark(disk, directory, METADATA_PARTITION)
+    open_as = partial(
+        PartitionLog.open,
+        disk,
+        directory,
+        METADATA_PARTITION,
+        METADATA_TOPIC_ID,
+        settings,
+        now=now,
+        recovery_point=end_offset or Offset(0),
+    )
+    log = open_as(was_clean=end_offset is not None)
+    if end_offset is None or log.log_end_offset == end_offset:
+        return log
+    # Other files than those that were marked, or a log that goes on behind the mark: it vouches for what it knew at most.
+    log.close()
+    return open_as(was_clean=False)
 
 
 def _end_of(batches: bytes) -> Offset:

@@ -1,0 +1,29 @@
+"""The mark of a clean stop: where the metadata log ended, in the form of Kafka's offset checkpoints.
+
+It is durable after everything in the log is, and gone before anything more is appended: where it is found, nothing needs to be scanned.
+Kafka has none, and scans its metadata log at every start.
+"""
+
+from sparklog.model import Offset, TopicPartition
+from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_offsets, render_offsets
+from sparklog_server.disk.door import Disk
+
+FILE_NAME = "clean-stop-checkpoint"
+
+
+def take_mark(disk: Disk, directory: str, log: TopicPartition) -> Offset | None:
+    """Where the log ended at its clean stop, None after any other; the mark is gone for good then. Blocks. Raises StorageError."""
+    path = f"{directory}/{FILE_NAME}"
+    content = disk.read(path)
+    if content is None:
+        return None
+    disk.remove(path)
+    try:
+        return parse_offsets(content).get(log)
+    except CheckpointCorrupt:
+        return None
+
+
+def leave_mark(disk: Disk, directory: str, log: TopicPartition, end_offset: Offset) -> None:
+    """Say that the log is whole and durable up to its end. Blocks. Raises StorageError."""
+    disk.write(f"{directory}/{FILE_NAME}", render_offsets({log: end_offset}))
