@@ -1,0 +1,70 @@
+"""What consumers tell each other through a classic group of protocol type `consumer`: a member's subscription, and its assignment.
+
+    version   int16   0 to 3
+    fields            never flexible
+
+Not an API: the bytes lie in JoinGroup's metadata and SyncGroup's assignment, and the coordinator hands them on unread. A version
+above the newest is read as the newest, and what follows its fields is passed over: newer versions may only append.
+"""
+
+from typing import Annotated, ClassVar, TypeVar, cast
+
+from sparklog.errors import DecodeError
+from sparklog.kernels import codec
+from sparklog.wire.codec import encode, undecodable
+from sparklog.wire.schema import Int32, Message, NullableBytes, NullableStr, Str, Versions, program, since
+
+PROTOCOL_TYPE = "consumer"
+
+
+class TopicPartitions(Message):
+    topic: Str = ""
+    partitions: list[Int32] = []
+
+
+class ConsumerProtocolSubscription(Message):
+    """What a member wants; v1 adds what it owns (KIP-429), v2 since which generation (KIP-792), v3 where it stands (KIP-881)."""
+
+    versions: ClassVar = Versions(0, 3)
+
+    topics: list[Str] = []
+    user_data: NullableBytes = None
+    owned_partitions: Annotated[list[TopicPartitions], since(1)] = []
+    generation_id: Annotated[Int32, since(2)] = -1
+    rack_id: Annotated[NullableStr, since(3)] = None
+
+
+class ConsumerProtocolAssignment(Message):
+    versions: ClassVar = Versions(0, 3)
+
+    assigned_partitions: list[TopicPartitions] = []
+    user_data: NullableBytes = None
+
+
+M = TypeVar("M", ConsumerProtocolSubscription, ConsumerProtocolAssignment)
+
+
+def encode_prefixed(message: ConsumerProtocolSubscription | ConsumerProtocolAssignment, version: int) -> bytes:
+    """The bytes of a subscription or an assignment, behind their version."""
+    return version.to_bytes(2, "big") + b"".join(cast(list[bytes], encode(message, version)))  # neither class has `Records`
+
+
+def decode_prefixed(cls: type[M], value: bytes | memoryview) -> M:
+    """The subscription or assignment in `value`; raises DecodeError for bytes that are none."""
+    version = version_of(value)
+    version = min(version, cls.versions.until)
+    try:
+        message: M = codec.decode_prefix(program(cls, version), memoryview(value)[2:])[0]
+    except ValueError as error:
+        raise undecodable(cls, version, error) from None
+    return message
+
+
+def version_of(value: bytes | memoryview) -> int:
+    """The version that the bytes carry, as written; raises DecodeError for a negative one, or none."""
+    if len(value) < 2:
+        raise DecodeError(f"a consumer protocol's version takes 2 bytes, {len(value)} are there", 0)
+    version = int.from_bytes(value[:2], "big", signed=True)
+    if version < 0:
+        raise DecodeError(f"negative consumer protocol version {version}", 0)
+    return version

@@ -1,0 +1,335 @@
+"""The durable records of `__consumer_offsets`: Kafka's types, versions and fields (level 4.3).
+
+    key     int16 record type, fields (never flexible)
+    value   int16 version, fields; no value at all forgets the key
+
+Types 0 and 1 are both offset commits. Those of share and streams groups, which this release does not keep, are recognised:
+`decode_record` gives None for them, and they stay in the log as they are.
+"""
+
+from typing import Annotated, ClassVar, NamedTuple, cast
+
+from sparklog.errors import DecodeError
+from sparklog.wire.codec import decode, encode
+from sparklog.wire.schema import (
+    ZERO_UUID,
+    Bytes,
+    Int8,
+    Int32,
+    Int64,
+    Message,
+    NullableStr,
+    Str,
+    Uuid,
+    Versions,
+    nullable,
+    since,
+    tagged,
+    until,
+)
+from sparklog_server.coordinator.shard import CoordinatorRecord
+
+# -- offsets
+
+
+class LegacyOffsetCommitKey(Message):
+    """Type 0, of old brokers; what follows is the same."""
+
+    versions: ClassVar = Versions(0, 0)
+
+    group: Str = ""
+    topic: Str = ""
+    partition: Int32 = 0
+
+
+class LegacyOffsetCommitValue(Message):
+    versions: ClassVar = Versions(0, 0)
+
+    offset: Int64 = 0
+    metadata: Str = ""
+    commit_timestamp: Int64 = 0
+
+
+class OffsetCommitKey(Message):
+    versions: ClassVar = Versions(0, 0)
+
+    group: Str = ""
+    topic: Str = ""
+    partition: Int32 = 0
+
+
+class OffsetCommitValue(Message):
+    """A committed offset; v1, written for commits that bring a retention time of their own, is the only one that expires by itself."""
+
+    versions: ClassVar = Versions(0, 4, flexible=4)
+
+    offset: Int64 = 0
+    leader_epoch: Annotated[Int32, since(3)] = -1
+    metadata: Str = ""
+    commit_timestamp: Int64 = 0
+    expire_timestamp: Annotated[Int64, since(1), until(1)] = -1
+    topic_id: Annotated[Uuid, since(4), tagged(0)] = ZERO_UUID
+
+
+# -- classic groups
+
+
+class GroupMetadataKey(Message):
+    versions: ClassVar = Versions(0, 0)
+
+    group: Str = ""
+
+
+class GroupMetadataMember(Message):
+    member_id: Str = ""
+    group_instance_id: Annotated[NullableStr, since(3), nullable(3)] = None
+    client_id: Str = ""
+    client_host: Str = ""
+    rebalance_timeout: Annotated[Int32, since(1)] = -1
+    session_timeout: Int32 = 0
+    subscription: Bytes = b""
+    assignment: Bytes = b""
+
+
+class GroupMetadataValue(Message):
+    """A classic group in one generation, with everyone's assignment."""
+
+    versions: ClassVar = Versions(0, 4, flexible=4)
+
+    protocol_type: Str = ""
+    generation: Int32 = 0
+    protocol: NullableStr = None
+    leader: NullableStr = None
+    current_state_timestamp: Annotated[Int64, since(2)] = -1
+    members: list[GroupMetadataMember] = []
+
+
+# -- KIP-848 groups
+
+
+class ConsumerGroupMetadataKey(Message):
+    versions: ClassVar = Versions(0, 0)
+
+    group_id: Str = ""
+
+
+class ConsumerGroupMetadataValue(Message):
+    """The group epoch, and a hash over the topics that it rests on (KIP-1101)."""
+
+    versions: ClassVar = Versions(0, 0, flexible=0)
+
+    epoch: Int32 = 0
+    metadata_hash: Annotated[Int64, tagged(0)] = 0
+
+
+class ConsumerGroupPartitionMetadataKey(Message):
+    """Of brokers before 4.1, which wrote the topics themselves in place of their hash; 4.3 writes tombstones for it only."""
+
+    versions: ClassVar = Versions(0, 0)
+
+    group_id: Str = ""
+
+
+class PartitionRacks(Message):
+    partition: Int32 = 0
+    racks: list[Str] = []
+
+
+class SubscribedTopic(Message):
+    topic_id: Uuid = ZERO_UUID
+    topic_name: Str = ""
+    num_partitions: Int32 = 0
+    partition_metadata: list[PartitionRacks] = []
+
+
+class ConsumerGroupPartitionMetadataValue(Message):
+    versions: ClassVar = Versions(0, 0, flexible=0)
+
+    topics: list[SubscribedTopic] = []
+
+
+class ConsumerGroupMemberMetadataKey(Message):
+    versions: ClassVar = Versions(0, 0)
+
+    group_id: Str = ""
+    member_id: Str = ""
+
+
+class ClassicProtocol(Message):
+    name: Str = ""
+    metadata: Bytes = b""
+
+
+class ClassicMemberMetadata(Message):
+    session_timeout_ms: Int32 = 0
+    supported_protocols: list[ClassicProtocol] = []
+
+
+class ConsumerGroupMemberMetadataValue(Message):
+    """What a member said of itself; with `classic_member_metadata` it speaks the classic protocol in a consumer group."""
+
+    versions: ClassVar = Versions(0, 0, flexible=0)
+
+    instance_id: NullableStr = None
+    rack_id: NullableStr = None
+    client_id: Str = ""
+    client_host: Str = ""
+    subscribed_topic_names: list[Str] = []
+    subscribed_topic_regex: NullableStr = None
+    rebalance_timeout_ms: Int32 = -1
+    server_assignor: NullableStr = None
+    classic_member_metadata: Annotated[ClassicMemberMetadata | None, nullable(0), tagged(0)] = None
+
+
+class ConsumerGroupTargetAssignmentMetadataKey(Message):
+    versions: ClassVar = Versions(0, 0)
+
+    group_id: Str = ""
+
+
+class ConsumerGroupTargetAssignmentMetadataValue(Message):
+    """The epoch of the target assignment, written after everyone's share of it; its time is that of KIP-1263."""
+
+    versions: ClassVar = Versions(0, 0, flexible=0)
+
+    assignment_epoch: Int32 = 0
+    assignment_timestamp: Annotated[Int64, tagged(0)] = 0
+
+
+class ConsumerGroupTargetAssignmentMemberKey(Message):
+    versions: ClassVar = Versions(0, 0)
+
+    group_id: Str = ""
+    member_id: Str = ""
+
+
+class TargetTopicPartitions(Message):
+    topic_id: Uuid = ZERO_UUID
+    partitions: list[Int32] = []
+
+
+class ConsumerGroupTargetAssignmentMemberValue(Message):
+    versions: ClassVar = Versions(0, 0, flexible=0)
+
+    topic_partitions: list[TargetTopicPartitions] = []
+
+
+class ConsumerGroupCurrentMemberAssignmentKey(Message):
+    versions: ClassVar = Versions(0, 0)
+
+    group_id: Str = ""
+    member_id: Str = ""
+
+
+class CurrentTopicPartitions(Message):
+    """`assignment_epochs`, where given, is as long as `partitions`: since which epoch the member has each."""
+
+    topic_id: Uuid = ZERO_UUID
+    partitions: list[Int32] = []
+    assignment_epochs: Annotated[list[Int32] | None, nullable(0), tagged(0)] = None
+
+
+class ConsumerGroupCurrentMemberAssignmentValue(Message):
+    """What a member owns, and what it must give back first; `state` is 0 stable, 1 unrevoked, 2 unreleased partitions."""
+
+    versions: ClassVar = Versions(0, 0, flexible=0)
+
+    member_epoch: Int32 = 0
+    previous_member_epoch: Int32 = 0
+    state: Int8 = 0
+    assigned_partitions: list[CurrentTopicPartitions] = []
+    partitions_pending_revocation: list[CurrentTopicPartitions] = []
+
+
+class ConsumerGroupRegularExpressionKey(Message):
+    versions: ClassVar = Versions(0, 0)
+
+    group_id: Str = ""
+    regular_expression: Str = ""
+
+
+class ConsumerGroupRegularExpressionValue(Message):
+    """The topics that a pattern matched, in which version of the metadata, and when it was resolved (epoch milliseconds)."""
+
+    versions: ClassVar = Versions(0, 0, flexible=0)
+
+    topics: list[Str] = []
+    version: Int64 = 0
+    timestamp: Int64 = 0
+
+
+# -- the table
+
+
+class RecordType(NamedTuple):
+    """A record's number, its key and its value, and the version of the value that Kafka 4.3 writes."""
+
+    number: int
+    key: type[Message]
+    value: type[Message]
+    version: int
+
+
+TYPES = (
+    RecordType(0, LegacyOffsetCommitKey, LegacyOffsetCommitValue, 0),
+    RecordType(1, OffsetCommitKey, OffsetCommitValue, 4),
+    RecordType(2, GroupMetadataKey, GroupMetadataValue, 3),
+    RecordType(3, ConsumerGroupMetadataKey, ConsumerGroupMetadataValue, 0),
+    RecordType(4, ConsumerGroupPartitionMetadataKey, ConsumerGroupPartitionMetadataValue, 0),
+    RecordType(5, ConsumerGroupMemberMetadataKey, ConsumerGroupMemberMetadataValue, 0),
+    RecordType(6, ConsumerGroupTargetAssignmentMetadataKey, ConsumerGroupTargetAssignmentMetadataValue, 0),
+    RecordType(7, ConsumerGroupTargetAssignmentMemberKey, ConsumerGroupTargetAssignmentMemberValue, 0),
+    RecordType(8, ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue, 0),
+    RecordType(16, ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue, 0),
+)
+NOT_KEPT = frozenset({10, 11, 12, 13, 14, 15, 17, 19, 20, 21, 22, 23})
+"""The record types of share groups (10 to 15) and of streams groups (17 to 23)."""
+
+_BY_NUMBER = {kind.number: kind for kind in TYPES}
+_BY_KEY = {kind.key: kind for kind in TYPES}
+_PREFIX = 2
+
+
+def encode_record(key: Message, value: Message | None, version: int | None = None) -> CoordinatorRecord:
+    """The record of a key and its value, or, with None, the tombstone of the key.
+
+    `version` of the value is what Kafka 4.3 writes unless given: an OffsetCommitValue with an expiry time of its own needs 1.
+    """
+    kind = _BY_KEY[type(key)]
+    encoded_key = _prefixed(kind.number, key, 0)
+    if value is None:
+        return CoordinatorRecord(encoded_key, None)
+    assert type(value) is kind.value, f"{type(key).__name__} has no value of type {type(value).__name__}"
+    written = kind.version if version is None else version
+    return CoordinatorRecord(encoded_key, _prefixed(written, value, written))
+
+
+def decode_record(key: bytes | memoryview, value: bytes | memoryview | None) -> tuple[Message, Message | None] | None:
+    """The key and value of a record; None for one of a share or streams group.
+
+    Raises DecodeError for bytes that do not follow the schema, and for a type or version that Kafka 4.3 does not know.
+    """
+    number = _leading_int16(key, "key")
+    kind = _BY_NUMBER.get(number)
+    if kind is None:
+        if number in NOT_KEPT:
+            return None
+        raise DecodeError(f"unknown coordinator record type {number}", 0)
+    decoded_key = decode(kind.key, 0, memoryview(key)[_PREFIX:])
+    if value is None:
+        return decoded_key, None
+    version = _leading_int16(value, "value")
+    if not kind.value.versions.since <= version <= kind.value.versions.until:
+        raise DecodeError(f"unknown version {version} of coordinator record type {number}", 0)
+    return decoded_key, decode(kind.value, version, memoryview(value)[_PREFIX:])
+
+
+def _prefixed(prefix: int, message: Message, version: int) -> bytes:
+    chunks = cast(list[bytes], encode(message, version))  # no record has a `Records` field, so no chunk is a file slice
+    return b"".join([prefix.to_bytes(_PREFIX, "big"), *chunks])
+
+
+def _leading_int16(buffer: bytes | memoryview, what: str) -> int:
+    if len(buffer) < _PREFIX:
+        raise DecodeError(f"a coordinator record's {what} has {len(buffer)} bytes, fewer than its leading int16", 0)
+    return int.from_bytes(buffer[:_PREFIX], "big", signed=True)
