@@ -5,18 +5,21 @@ an image ever changes, so a handler may keep one across any number of later chan
 """
 
 from collections.abc import Iterable, Mapping
+from typing import cast
 
 import msgspec
 
 from sparklog.model import NO_EPOCH, NO_OFFSET, LeaderEpoch, NodeId, Offset, ProducerId, TopicPartition, Uuid
 from sparklog.wire.schema import Message
 
+from .carried import CarriedKey, key_of
 from .records import (
     NO_LEADER,
     NO_LEADER_CHANGE,
     AbortTransactionRecord,
     BeginTransactionRecord,
     BrokerRegistrationChangeRecord,
+    ClearElrRecord,
     ConfigRecord,
     EndTransactionRecord,
     FeatureLevelRecord,
@@ -101,7 +104,7 @@ class TopicImage(msgspec.Struct, frozen=True):
     partitions: tuple[PartitionImage, ...]
 
 
-class PartitionChanged(msgspec.Struct, frozen=True):
+class PartitionChanged(msgspec.Struct, frozen=True, gc=False):
     """A partition that is new (`before` is None) or stands differently."""
 
     topic_partition: TopicPartition
@@ -126,7 +129,8 @@ class MetadataDelta(msgspec.Struct, frozen=True):
 class MetadataImage(msgspec.Struct, frozen=True):
     """The cluster after the record at `offset`.
 
-    The two topic tables hold the same images; `configs` maps (resource type, name) to texts by key; `features` holds levels above 0.
+    The two topic tables hold the same images; `configs` maps (resource type, name) to texts by key; `features` holds levels above 0;
+    `carried` what this release only keeps.
     """
 
     offset: Offset = NO_OFFSET
@@ -139,6 +143,7 @@ class MetadataImage(msgspec.Struct, frozen=True):
     next_producer_id: ProducerId = ProducerId(0)
     partition_count: int = 0
     open_transaction: tuple[tuple[Offset, Message], ...] | None = None
+    carried: Mapping[CarriedKey, Message] = {}
 
     def apply(self, records: Iterable[tuple[Offset, Message]], epoch: LeaderEpoch = NO_EPOCH) -> tuple["MetadataImage", MetadataDelta]:
         """The image after these (offset, record) pairs, and what they changed; `epoch` is that of the last batch."""
@@ -178,6 +183,7 @@ class _Draft:
         self._brokers: dict[NodeId, BrokerImage] | None = None
         self._configs: dict[tuple[int, str], Mapping[str, str]] | None = None
         self._features: dict[str, int] | None = None
+        self._carried: dict[CarriedKey, Message] | None = None
         self._next_producer_id = image.next_producer_id
         self._transaction = None if image.open_transaction is None else list(image.open_transaction)
         # Partitions of topics under change, as lists, so that n new partitions cost n and not n squared.
@@ -235,6 +241,7 @@ class _Draft:
             next_producer_id=self._next_producer_id,
             partition_count=partition_count,
             open_transaction=None if self._transaction is None else tuple(self._transaction),
+            carried=old.carried if self._carried is None else self._carried,
         )
         return image, self._delta(image)
 
@@ -287,7 +294,10 @@ class _Draft:
             self._feature_set(record)
         elif isinstance(record, ProducerIdsRecord):
             self._next_producer_id = ProducerId(record.next_producer_id)
-        # The other records (quotas, ACLs, credentials, tokens, controllers) mean nothing here yet; the log keeps them.
+        elif isinstance(record, ClearElrRecord):
+            self._clear_elr(record)
+        else:
+            self._carry(record)
 
     def _topics(self) -> dict[Uuid, TopicImage]:
         if self._by_id is None:
@@ -333,6 +343,29 @@ class _Draft:
         if (TOPIC_RESOURCE, topic.name) in (self._image.configs if self._configs is None else self._configs):
             del self._config_table()[TOPIC_RESOURCE, topic.name]
             self._touched_configs[TOPIC_RESOURCE, topic.name] = None
+
+    def _clear_elr(self, record: ClearElrRecord) -> None:
+        """Forget the eligible leader replicas of a topic, or of all topics for the empty name."""
+        for topic_id, topic in list(self._topics().items()):
+            if record.topic_name not in ("", topic.name):
+                continue
+            for index, partition in enumerate(self._partitions.get(topic_id, topic.partitions)):
+                if partition.eligible_leader_replicas or partition.last_known_elr:
+                    self._partitions_of(topic_id)[index] = msgspec.structs.replace(
+                        partition, eligible_leader_replicas=(), last_known_elr=()
+                    )
+                    self._touched_partitions[topic_id, index] = None
+
+    def _carry(self, record: Message) -> None:
+        found = key_of(record)
+        if found is None:
+            return
+        if self._carried is None:
+            self._carried = dict(self._image.carried)
+        key, still_exists = found
+        self._carried.pop(key, None)
+        if still_exists:
+            self._carried[key] = record
 
     def _config_table(self) -> dict[tuple[int, str], Mapping[str, str]]:
         if self._configs is None:
@@ -428,11 +461,11 @@ DIRECTORY_MIGRATING = Uuid(bytes(16))
 
 
 def _nodes(numbers: Iterable[int]) -> tuple[NodeId, ...]:
-    return tuple(NodeId(number) for number in numbers)
+    return cast(tuple[NodeId, ...], tuple(numbers))  # a call of NewType per number would be a third of a replay
 
 
 def _directories(directories: Iterable[bytes], count: int) -> tuple[Uuid, ...]:
-    return tuple(Uuid(one) for one in directories) or (DIRECTORY_MIGRATING,) * count
+    return cast(tuple[Uuid, ...], tuple(directories)) or (DIRECTORY_MIGRATING,) * count
 
 
 NO_NODE = NodeId(NO_LEADER)

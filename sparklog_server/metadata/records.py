@@ -349,11 +349,14 @@ def decode_value(value: bytes | memoryview | None) -> Message:
     """The record of a framed value; raises DecodeError for a frame, key or version that this release does not know."""
     if value is None:
         raise DecodeError("a metadata record has no value")
-    frame_version, position = _uvarint(value, 0)
-    if frame_version != _FRAME_VERSION:
-        raise DecodeError(f"unknown metadata frame version {frame_version}", 0)
-    key, position = _uvarint(value, position)
-    version, position = _uvarint(value, position)
+    if len(value) > 3 and value[0] == _FRAME_VERSION and value[1] < 0x80 and value[2] < 0x80:
+        key, version, position = value[1], value[2], 3
+    else:
+        frame_version, position = _uvarint(value, 0)
+        if frame_version != _FRAME_VERSION:
+            raise DecodeError(f"unknown metadata frame version {frame_version}", 0)
+        key, position = _uvarint(value, position)
+        version, position = _uvarint(value, position)
     cls = _CLASSES.get(key)
     if cls is None or not cls.versions.since <= version <= cls.versions.until:
         raise DecodeError(f"unknown metadata record: key {key} version {version}", position)

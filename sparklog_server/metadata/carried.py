@@ -1,0 +1,32 @@
+"""Records that mean nothing to this release yet and still belong to the cluster: kept as they are, so that a snapshot loses none."""
+
+from sparklog.wire.schema import Message
+
+from .records import (
+    AccessControlEntryRecord,
+    ClientQuotaRecord,
+    DelegationTokenRecord,
+    RegisterControllerRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
+    RemoveUserScramCredentialRecord,
+    UserScramCredentialRecord,
+)
+
+CarriedKey = tuple[str | bytes | int | None, ...]
+
+
+def key_of(record: Message) -> tuple[CarriedKey, bool] | None:
+    """(what the record is about, whether it still exists after it); None for a record that leaves nothing behind."""
+    if isinstance(record, AccessControlEntryRecord | RemoveAccessControlEntryRecord):
+        return ("acl", bytes(record.id)), isinstance(record, AccessControlEntryRecord)
+    if isinstance(record, UserScramCredentialRecord | RemoveUserScramCredentialRecord):
+        return ("scram", record.name, record.mechanism), isinstance(record, UserScramCredentialRecord)
+    if isinstance(record, DelegationTokenRecord | RemoveDelegationTokenRecord):
+        return ("token", record.token_id), isinstance(record, DelegationTokenRecord)
+    if isinstance(record, RegisterControllerRecord):
+        return ("controller", record.controller_id), True
+    if isinstance(record, ClientQuotaRecord):
+        entity = sorted((one.entity_type, one.entity_name or "", one.entity_name is None) for one in record.entity)
+        return ("quota", record.key, *(part for each in entity for part in each)), not record.remove
+    return None

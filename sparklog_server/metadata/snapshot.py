@@ -1,0 +1,76 @@
+"""An image as the records that make it from nothing, in the order in which Kafka's own snapshots have them (KIP-630).
+
+    features, metadata.version first ─ brokers ─ each topic and its partitions ─ configs ─ the block of producer ids ─ what is only carried
+
+Replayed at the offset of the last record that the image holds, they give the same image but for one thing: where a broker was registered
+is not known any more, and that offset stands for it, as in Kafka.
+"""
+
+from collections.abc import Iterator
+
+from sparklog.wire.schema import Message
+
+from .features import METADATA_VERSION
+from .image import BrokerImage, MetadataImage, PartitionImage
+from .records import (
+    BrokerEndpoint,
+    BrokerFeature,
+    ConfigRecord,
+    FeatureLevelRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RegisterBrokerRecord,
+    TopicRecord,
+)
+
+
+def records_of_image(image: MetadataImage) -> Iterator[Message]:
+    """The records of an image, one at a time. The image must not stand amid a metadata transaction."""
+    assert image.open_transaction is None
+    for name in sorted(image.features, key=lambda feature: (feature != METADATA_VERSION, feature)):
+        yield FeatureLevelRecord(name=name, feature_level=image.features[name])
+    for broker in image.brokers.values():
+        yield _broker_record(broker)
+    for topic_id, topic in image.topics_by_id.items():
+        yield TopicRecord(name=topic.name, topic_id=topic_id)
+        for index, partition in enumerate(topic.partitions):
+            yield _partition_record(topic_id, index, partition)
+    for (resource_type, resource_name), texts in image.configs.items():
+        for name, value in texts.items():
+            yield ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=name, value=value)
+    if image.next_producer_id > 0:
+        yield ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id)
+    yield from image.carried.values()
+
+
+def _broker_record(broker: BrokerImage) -> RegisterBrokerRecord:
+    return RegisterBrokerRecord(
+        broker_id=broker.node_id,
+        incarnation_id=broker.incarnation_id,
+        broker_epoch=broker.epoch,
+        end_points=[BrokerEndpoint(one.name, one.host, one.port, one.protocol) for one in broker.endpoints],
+        features=[BrokerFeature(name, lowest, highest) for name, (lowest, highest) in broker.features.items()],
+        rack=broker.rack,
+        fenced=broker.is_fenced,
+        in_controlled_shutdown=broker.is_in_controlled_shutdown,
+        log_dirs=list(broker.directories),
+        cordoned_log_dirs=list(broker.cordoned_directories) or None,
+    )
+
+
+def _partition_record(topic_id: bytes, index: int, partition: PartitionImage) -> PartitionRecord:
+    return PartitionRecord(
+        partition_id=index,
+        topic_id=topic_id,
+        replicas=list(partition.replicas),
+        isr=list(partition.isr),
+        removing_replicas=list(partition.removing_replicas),
+        adding_replicas=list(partition.adding_replicas),
+        leader=partition.leader,
+        leader_recovery_state=int(partition.is_recovering),
+        leader_epoch=partition.leader_epoch,
+        partition_epoch=partition.partition_epoch,
+        directories=list(partition.directories),
+        eligible_leader_replicas=list(partition.eligible_leader_replicas) or None,
+        last_known_elr=list(partition.last_known_elr) or None,
+    )
