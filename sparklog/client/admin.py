@@ -116,6 +116,13 @@ class ListedOffset(NamedTuple):
     leader_epoch: LeaderEpoch
 
 
+class DeletedRecords(NamedTuple):
+    """Where the log of a partition begins now, or why its records were not deleted (offset -1 then)."""
+
+    low_watermark: Offset
+    error: BrokerError | None = None
+
+
 class Admin:
     """A blocking administration client. One call at a time; not safe for use from several threads.
 
@@ -226,6 +233,16 @@ class Admin:
 
         found = list_offsets(self._network, positions, isolation_level=isolation_level, deadline=self._deadline())
         return {partition: ListedOffset(Offset(o), timestamp, LeaderEpoch(epoch)) for partition, (o, timestamp, epoch) in found.items()}
+
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, DeletedRecords]:
+        """Delete the records below each offset, -1 for all that are committed. What one partition refuses is told in its result."""
+        from sparklog.client.offsets import delete_records
+
+        told = delete_records(self._network, before, deadline=self._deadline())
+        return {
+            partition: DeletedRecords(Offset(-1), result) if isinstance(result, BrokerError) else DeletedRecords(Offset(result))
+            for partition, result in ((partition, told[partition]) for partition in before)
+        }
 
     def describe_cluster(self) -> Cluster:
         """Id, controller and brokers, fenced ones left out."""

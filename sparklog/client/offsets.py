@@ -1,4 +1,4 @@
-"""Offsets of many partitions at once, each asked of its leader, followed through leader changes."""
+"""Offsets of many partitions at once, asked of their leaders or told to them, followed through leader changes."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -9,6 +9,12 @@ from sparklog.client.settings import IsolationLevel
 from sparklog.client.transport import Network, now_us
 from sparklog.errors import BrokerError, ConnectionFailed, ErrorCode, RequestTimeout, code_of
 from sparklog.model import Micros, NodeId, TopicPartition
+from sparklog.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
 from sparklog.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
 
 EARLIEST: Final = -2
@@ -87,3 +93,50 @@ def _ask(
                 found[TopicPartition(topic.name, told.partition_index)] = (told.offset, told.timestamp, told.leader_epoch)
             elif not code.is_retriable:
                 raise BrokerError(code, f"{topic.name}-{told.partition_index}")
+
+
+def delete_records(network: Network, before: Mapping[TopicPartition, int], *, deadline: Micros) -> dict[TopicPartition, int | BrokerError]:
+    """Delete the records below each offset (-1: the high watermark): the new log start, or why the leader refused.
+
+    Asking twice deletes no more than asking once, so what fails for the moment is tried again.
+    """
+    told: dict[TopicPartition, int | BrokerError] = {}
+    was_allowed, network.allow_auto_create = network.allow_auto_create, False
+    try:
+        for topic in dict.fromkeys(partition.topic for partition in before):
+            network.wait_for_topic(topic, deadline, is_patient=False)
+        while missing := [partition for partition in before if partition not in told]:
+            for node, partitions in _by_leader(network, missing, deadline).items():
+                _tell(network, node, {p: before[p] for p in partitions}, deadline, told)
+            if len(told) < len(before):
+                if now_us() >= deadline:
+                    raise RequestTimeout(f"the records of {next(p for p in before if p not in told)} were not deleted in time")
+                network.cluster.refresh_soon()
+                network.rest(network.settings.retry_backoff_ms * 1000)
+    finally:
+        network.allow_auto_create = was_allowed
+    return told
+
+
+def _tell(
+    network: Network, node: NodeId, before: Mapping[TopicPartition, int], deadline: Micros, told: dict[TopicPartition, int | BrokerError]
+) -> None:
+    topics: dict[str, DeleteRecordsTopic] = {}
+    for partition, offset in before.items():
+        topic = topics.setdefault(partition.topic, DeleteRecordsTopic(name=partition.topic, partitions=[]))
+        topic.partitions.append(DeleteRecordsPartition(partition_index=partition.partition, offset=offset))
+    request = DeleteRecordsRequest(topics=list(topics.values()), timeout_ms=network.settings.request_timeout_ms)
+    try:
+        reply = network.call(request, DeleteRecordsResponse, node=node, deadline=deadline)
+    except (ConnectionFailed, RequestTimeout):
+        if now_us() >= deadline:
+            raise
+        return
+    for answered in reply.topics:
+        for result in answered.partitions:
+            code = code_of(result.error_code)
+            partition = TopicPartition(answered.name, result.partition_index)
+            if code is ErrorCode.NONE:
+                told[partition] = result.low_watermark
+            elif not code.is_retriable:
+                told[partition] = BrokerError(code, str(partition))

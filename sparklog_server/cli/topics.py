@@ -1,4 +1,4 @@
-"""`sparklog topics`: create, list, describe, delete."""
+"""`sparklog topics`: create, list, describe, delete, and delete records."""
 
 from typing import TYPE_CHECKING
 
@@ -7,12 +7,18 @@ import click
 from sparklog_server.cli.options import as_json, bootstrap_server, client_settings, pairs, print_json, print_table
 
 if TYPE_CHECKING:
+    from typing import IO
+
     from sparklog.client.admin import Admin, ConfigEntry, Topic
+    from sparklog.errors import BrokerError
+    from sparklog.model import TopicPartition
+
+EXIT_FAILURE = 1
 
 
 @click.group()
 def topics() -> None:
-    """Create, list, describe and delete topics."""
+    """Create, list, describe and delete topics, and delete their records."""
 
 
 @topics.command()
@@ -91,6 +97,88 @@ def delete(names: tuple[str, ...], if_exists: bool, bootstrap_server: str) -> No
     with _admin(bootstrap_server) as admin:
         known = admin.list_topics(include_internal=True) if if_exists else None
         admin.delete_topics([name for name in names if known is None or name in known])
+
+
+@topics.command(name="delete-records")
+@click.argument("topic", required=False, metavar="[TOPIC]")
+@click.option("--partition", "partitions", metavar="N", type=click.IntRange(0), multiple=True, help="A partition of TOPIC. Repeatable.")
+@click.option("--before", metavar="OFFSET", type=click.IntRange(-1), help="Delete what lies below it; -1 deletes all that is committed.")
+@click.option(
+    "--offset-json-file",
+    type=click.File("r", encoding="utf-8"),
+    help='Instead of the above, as Kafka\'s tool reads it: {"partitions": [{"topic": "t", "partition": 0, "offset": 100}], "version": 1}.',
+)
+@bootstrap_server
+@as_json
+def delete_records(
+    topic: str | None,
+    partitions: tuple[int, ...],
+    before: int | None,
+    offset_json_file: "IO[str] | None",
+    bootstrap_server: str,
+    is_json: bool,
+) -> int:
+    """Delete the oldest records of partitions, for good, and tell where their logs begin now."""
+    if offset_json_file is not None:
+        if topic is not None or partitions or before is not None:
+            raise click.UsageError("--offset-json-file names topics, partitions and offsets: leave TOPIC, --partition and --before out")
+        offsets = _offsets_in(offset_json_file.read())
+    else:
+        if topic is None or not partitions or before is None:
+            raise click.UsageError("give TOPIC with --partition and --before, or --offset-json-file")
+        from sparklog.model import TopicPartition
+
+        offsets = {TopicPartition(topic, partition): before for partition in partitions}
+    with _admin(bootstrap_server) as admin:
+        deleted = admin.delete_records(offsets)
+    if is_json:
+        print_json(
+            [
+                {"topic": at.topic, "partition": at.partition, "low_watermark": result.low_watermark, "error": _error_text(result.error)}
+                for at, result in deleted.items()
+            ]
+        )
+    else:
+        done = [[at.topic, at.partition, result.low_watermark] for at, result in deleted.items() if result.error is None]
+        print_table(["topic", "partition", "begins at"], done)
+        for result in deleted.values():
+            if result.error is not None:
+                click.echo(f"sparklog: {result.error}", err=True)
+    return EXIT_FAILURE if any(result.error is not None for result in deleted.values()) else 0
+
+
+def _offsets_in(text: str) -> "dict[TopicPartition, int]":
+    """The offsets in Kafka's JSON; what is not as it should be is told with the entry it is about."""
+    from json import loads
+
+    from sparklog.model import TopicPartition
+
+    hint = "--offset-json-file"
+    try:
+        content = loads(text)
+    except ValueError as error:
+        raise click.BadParameter(f"not JSON: {error}", param_hint=hint) from error
+    version = content.get("version", 1) if isinstance(content, dict) else None
+    if version != 1 or not isinstance(content.get("partitions"), list):
+        raise click.BadParameter('expected {"partitions": [...], "version": 1}', param_hint=hint)
+    offsets: dict[TopicPartition, int] = {}
+    for entry in content["partitions"]:
+        fields = entry if isinstance(entry, dict) else {}
+        topic, number, offset = (fields.get(name) for name in ("topic", "partition", "offset"))
+        # bool is an int to Python, not to Kafka.
+        if type(topic) is not str or type(number) is not int or type(offset) is not int or number < 0 or offset < -1:
+            raise click.BadParameter(f"{entry} needs topic, partition (0 or more) and offset (-1 or more)", param_hint=hint)
+        partition = TopicPartition(topic, number)
+        if partition in offsets:
+            raise click.BadParameter(f"{partition} stands there twice", param_hint=hint)
+        offsets[partition] = offset
+    if not offsets:
+        raise click.BadParameter("no partition is named", param_hint=hint)
+    return offsets
+
+
+def _error_text(error: "BrokerError | None") -> str | None:
+    return None if error is None else str(error)
 
 
 def _admin(bootstrap_servers: str) -> "Admin":
