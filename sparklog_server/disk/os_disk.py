@@ -131,8 +131,10 @@ class OsDisk:
     passed stays.
     """
 
-    def __init__(self, *, open_files_max: int = OPEN_FILES_MAX) -> None:
+    def __init__(self, *, open_files_max: int = OPEN_FILES_MAX, is_read_only: bool = False) -> None:
+        """`is_read_only` is for tools that look at files which they may not, or must not, change."""
         assert open_files_max > 0
+        self._is_read_only = is_read_only
         self._open_files_max = open_files_max
         self._open: deque[Callable[[], OsFile | None]] = deque()
         self._guard = Lock()
@@ -152,11 +154,13 @@ class OsDisk:
         self.open_descriptor(file, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         return file
 
-    def open_descriptor(self, file: OsFile, flags: int = os.O_RDWR) -> int:
+    def open_descriptor(self, file: OsFile, flags: int | None = None) -> int:
         """Give `file` a descriptor, and take one away from a file that was not used lately if there are too many."""
         if file.is_closed:
             # Its path may name another file by now: a topic was deleted, and another has its name.
             raise StorageError(file.path, "open", "the file was closed meanwhile")
+        if flags is None:
+            flags = os.O_RDONLY if self._is_read_only else os.O_RDWR
         with _storage(file.path, "open"):
             fd = os.open(file.path, flags | os.O_CLOEXEC, 0o644)
         with self._guard:
@@ -311,17 +315,24 @@ class OsDisk:
                 os.close(fd)
 
     def lock(self, directory: str) -> None:
-        """Hold the directory for this process until it ends or `unlock`: an exclusive lock on its `.lock` file, as Kafka takes."""
+        """Hold the directory for this process until it ends or `unlock`: an exclusive lock on its `.lock` file, as Kafka takes.
+
+        A read-only disk makes no such file: where there is none, no broker has ever held the directory, and nothing is locked.
+        """
         if directory in self._locks:
             raise DirectoryInUse(directory)
+        path = f"{directory}/{LOCK_NAME}"
+        if self._is_read_only and not Path(path).exists():
+            return
         with _storage(directory, "lock"):
-            fd = os.open(f"{directory}/{LOCK_NAME}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fd = os.open(path, os.O_CLOEXEC | (os.O_RDONLY if self._is_read_only else os.O_RDWR | os.O_CREAT), 0o644)
         try:
             with _storage(directory, "lock"):
                 try:
                     # flock keeps two of ours apart, even in one process; lockf (POSIX) is what a Java process takes.
                     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    # A descriptor that only reads can take POSIX's shared lock alone, which Java's exclusive one keeps out as well.
+                    fcntl.lockf(fd, (fcntl.LOCK_SH if self._is_read_only else fcntl.LOCK_EX) | fcntl.LOCK_NB)
                 except (BlockingIOError, PermissionError) as error:
                     raise DirectoryInUse(directory) from error
         except BaseException:
