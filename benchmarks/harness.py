@@ -38,6 +38,8 @@ PROJECT = Path(__file__).resolve().parent.parent
 KAFKA_JARS = Path(os.environ.get("SPARKLOG_KAFKA_JARS", PROJECT / ".jars" / "kafka"))
 KAFKA_HEAP = "-Xms1g -Xmx1g"  # what Kafka's own start script gives a broker
 START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 60.0
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}  # compiled files as pip leaves them
 
 
 def options(description: str | None, *, against: bool = False, repeats: int = 3) -> argparse.Namespace:
@@ -207,16 +209,21 @@ class Subject:
 
 
 @contextmanager
-def sparklog(settings: Mapping[str, str] | None = None, *, name: str = "sparklog", prelude: str = "") -> Iterator[Subject]:
-    """A broker of ours in a new directory, on a port of its own; gone at the end. `prelude` is Python that its process runs first."""
+def sparklog(
+    settings: Mapping[str, str] | None = None, *, name: str = "sparklog", prelude: str = "", directory: Path | None = None
+) -> Iterator[Subject]:
+    """A broker of ours on a port of its own; gone at the end. `prelude` is Python that its process runs first.
+
+    Its data lie in a new directory, which is removed; or in `directory`, which stays as the broker left it, for the next start.
+    """
     with ExitStack() as stack:
-        data_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sparklog-bench-", ignore_cleanup_errors=True)))
+        data_dir = _directory(stack, directory, "sparklog-bench-")
         arguments = ["start", "--data-dir", str(data_dir / "data"), "--listen", "127.0.0.1:0"]
         for key, value in (settings or {}).items():
             arguments += ["--set", f"{key}={value}"]
         started = time.perf_counter()
         log = stack.enter_context((data_dir / "stderr").open("wb"))
-        child = subprocess.Popen([*sparklog_command(prelude), *arguments], stdout=subprocess.PIPE, stderr=log, text=True)
+        child = subprocess.Popen([*sparklog_command(prelude), *arguments], stdout=subprocess.PIPE, stderr=log, text=True, env=ENVIRONMENT)
         stack.callback(_stop, child)
         assert child.stdout is not None
         line = child.stdout.readline()
@@ -233,13 +240,24 @@ def sparklog_command(prelude: str = "") -> list[str]:
     return [sys.executable, "-c", f"{prelude}\nimport sys; from sparklog_server.cli.main import main; sys.exit(main())"]
 
 
+def _directory(stack: ExitStack, directory: Path | None, prefix: str) -> Path:
+    if directory is not None:
+        return directory
+    return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True)))
+
+
 @contextmanager
-def kafka(settings: Mapping[str, str] | None = None, *, heap: str = KAFKA_HEAP, node_id: int = 1) -> Iterator[Subject]:
-    """A real Kafka, controller and broker in one process, from the jars that `make jars` fetched; gone at the end."""
+def kafka(
+    settings: Mapping[str, str] | None = None, *, heap: str = KAFKA_HEAP, node_id: int = 1, directory: Path | None = None
+) -> Iterator[Subject]:
+    """A real Kafka, controller and broker in one process, from the jars that `make jars` fetched; gone at the end.
+
+    Its data lie in a new directory, which is removed; or in `directory`, which stays as the broker left it, for the next start.
+    """
     if not kafka_is_available():
         raise RuntimeError(f"no Java, or no Kafka jars in {KAFKA_JARS}: run `make jars`")
     with ExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kafka-bench-", ignore_cleanup_errors=True)))
+        directory = _directory(stack, directory, "kafka-bench-")
         port, controller_port = free_port(), free_port()
         properties = {
             "process.roles": "broker,controller",
@@ -258,7 +276,7 @@ def kafka(settings: Mapping[str, str] | None = None, *, heap: str = KAFKA_HEAP, 
         }
         config = directory / "server.properties"
         config.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
-        format_storage = java("kafka.tools.StorageTool", "format", "-t", "sparklogBenchAAAAAAAAA", "-c", str(config))
+        format_storage = java("kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", "sparklogBenchAAAAAAAAA", "-c", str(config))
         subprocess.run(format_storage, check=True, capture_output=True, timeout=START_TIMEOUT_S)
         started = time.perf_counter()
         log = stack.enter_context((directory / "server.log").open("wb"))
@@ -287,10 +305,10 @@ def subjects(
             yield subject
 
 
-def create_topic(subject: Subject, name: str, *, partitions: int = 1) -> None:
+def create_topic(subject: Subject, name: str, *, partitions: int = 1, settings: Mapping[str, str] | None = None) -> None:
     """A new topic with one replica; returns when its partitions have leaders."""
     admin = AdminClient({"bootstrap.servers": subject.bootstrap_servers})
-    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(timeout=30)
+    admin.create_topics([NewTopic(name, partitions, 1, config=dict(settings or {}))])[name].result(timeout=START_TIMEOUT_S)
     deadline = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < deadline:
         topic = admin.list_topics(name, timeout=10).topics[name]
@@ -350,7 +368,7 @@ def wait_for_metadata(host: str, port: int, child: subprocess.Popen[str] | subpr
 def _stop(child: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
     child.send_signal(signal.SIGTERM)
     try:
-        child.wait(timeout=15)
+        child.wait(timeout=STOP_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         child.kill()
         child.wait()

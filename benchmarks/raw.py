@@ -7,12 +7,14 @@ every broker since 2018, ours and Kafka 4.3 included.
 import socket
 import struct
 import time
+from collections.abc import Iterable, Mapping
 
 from crc32c import crc32c
 
 from benchmarks.harness import Subject
 
 CLIENT_ID = b"bench"
+_NO_LEADER_YET = (3, 5, 6)  # unknown topic or partition, leader not available, not leader or follower
 
 
 def connect(subject: Subject) -> socket.socket:
@@ -28,15 +30,54 @@ def request(api_key: int, version: int, body: bytes) -> bytes:
     return struct.pack(">i", len(header) + len(body)) + header + body
 
 
+def batch(*, value_bytes: int, records: int = 1, timestamp_ms: int | None = None) -> bytes:
+    """A record batch v2, uncompressed, of records without keys."""
+    now_ms = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
+    crc_covered = struct.pack(">hiqqqhii", 0, records - 1, now_ms, now_ms, -1, -1, -1, records)
+    for number in range(records):
+        record = b"\0" + _varint(0) + _varint(number) + _varint(-1) + _varint(value_bytes) + b"x" * value_bytes + _varint(0)
+        crc_covered += _varint(len(record)) + record
+    return struct.pack(">qiibI", 0, 9 + len(crc_covered), -1, 2, crc32c(crc_covered)) + crc_covered
+
+
 def produce_request(topic: str, *, value_bytes: int, acks: int = 1) -> bytes:
     """A Produce of one batch with one record, for partition 0."""
-    record = b"\0" + _varint(0) + _varint(0) + _varint(-1) + _varint(value_bytes) + b"x" * value_bytes + _varint(0)
-    record = _varint(len(record)) + record
-    now_ms = int(time.time() * 1000)
-    crc_covered = struct.pack(">hiqqqhii", 0, 0, now_ms, now_ms, -1, -1, -1, 1) + record
-    batch = struct.pack(">qiibI", 0, 9 + len(crc_covered), -1, 2, crc32c(crc_covered)) + crc_covered
-    body = struct.pack(">hhii", -1, acks, 30_000, 1) + _string(topic) + struct.pack(">iii", 1, 0, len(batch)) + batch
-    return request(0, 7, body)
+    return produce_batches(topic, {0: batch(value_bytes=value_bytes)}, acks=acks)
+
+
+def produce_batches(topic: str, batches: Mapping[int, bytes], *, acks: int = 1) -> bytes:
+    """A Produce of one batch for each of these partitions."""
+    body = [struct.pack(">hhii", -1, acks, 30_000, 1), _string(topic), struct.pack(">i", len(batches))]
+    for partition, one in batches.items():
+        body += [struct.pack(">ii", partition, len(one)), one]
+    return request(0, 7, b"".join(body))
+
+
+def pour(connection: socket.socket, topic: str, frames: Iterable[bytes], *, in_flight: int = 16) -> int:
+    """Send Produce frames of one partition each, `in_flight` unanswered at most; how many there were. Raises RuntimeError at an error."""
+    reply_bytes = produce_reply_bytes(topic)
+    sent, answered, received = 0, 0, b""
+    source = iter(frames)
+    is_more = True
+    while is_more or answered < sent:
+        while is_more and sent - answered < in_flight:
+            frame = next(source, None)
+            if frame is None:
+                is_more = False
+                break
+            connection.sendall(frame)
+            sent += 1
+        if answered == sent:
+            break
+        more = connection.recv(65536)
+        _received(len(more))
+        received += more
+        while len(received) >= reply_bytes:
+            if error := produce_error(received, topic):
+                raise RuntimeError(f"produce to {topic} answered with error {error}")
+            received = received[reply_bytes:]
+            answered += 1
+    return sent
 
 
 def produce_reply_bytes(topic: str) -> int:
@@ -48,6 +89,53 @@ def produce_error(reply: bytes, topic: str) -> int:
     """The error code in the answer to `produce_request`."""
     (code,) = struct.unpack_from(">h", reply, 4 + 4 + 4 + 2 + len(topic) + 4 + 4)
     return int(code)
+
+
+def reply(connection: socket.socket) -> bytes:
+    """The next whole reply, length prefix included."""
+    content = b""
+    while len(content) < 4 or len(content) < 4 + int(struct.unpack_from(">i", content)[0]):
+        more = connection.recv(1 << 20)
+        _received(len(more))
+        content += more
+    return content
+
+
+def check_produced(content: bytes, topic: str) -> int:
+    """How many partitions the reply to `produce_batches` answers for. Raises RuntimeError at the first error."""
+    at = 4 + 4 + 4 + 2 + len(topic)
+    (count,) = struct.unpack_from(">i", content, at)
+    for partition, error, _, _, _ in struct.iter_unpack(">ihqqq", content[at + 4 : at + 4 + 30 * count]):
+        if error:
+            raise RuntimeError(f"produce to {topic}-{partition} answered with error {error}")
+    return int(count)
+
+
+def log_end_offset(connection: socket.socket, topic: str, partition: int) -> int:
+    """ListOffsets v1 of the latest offset."""
+    offset = _log_end_offset(connection, topic, partition)
+    if offset is None:
+        raise RuntimeError(f"{topic}-{partition} has no leader")
+    return offset
+
+
+def wait_for_leaders(connection: socket.socket, topic: str, partitions: int) -> None:
+    """Until each of the partitions answers as its leader: a new topic is known a moment before all of its logs are there."""
+    deadline = time.monotonic() + 60
+    for partition in range(partitions):
+        while _log_end_offset(connection, topic, partition) is None:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{topic}-{partition} has no leader after a minute")
+            time.sleep(0.02)
+
+
+def _log_end_offset(connection: socket.socket, topic: str, partition: int) -> int | None:
+    body = struct.pack(">ii", -1, 1) + _string(topic) + struct.pack(">iiq", 1, partition, -1)
+    connection.sendall(request(2, 1, body))
+    _, error, _, offset = struct.unpack_from(">ihqq", reply(connection), 4 + 4 + 4 + 2 + len(topic) + 4)
+    if error not in (0, *_NO_LEADER_YET):
+        raise RuntimeError(f"list offsets of {topic}-{partition} answered with error {error}")
+    return None if error else int(offset)
 
 
 def fetch_request(topic: str, *, offset: int, max_bytes: int) -> bytes:

@@ -4,7 +4,6 @@ Files are in the page cache, and Python's compiled files are there, as pip leave
 until then.
 """
 
-import os
 import subprocess
 import time
 from pathlib import Path
@@ -13,7 +12,6 @@ from tempfile import TemporaryDirectory
 from benchmarks import harness
 
 RUNS = 10
-ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def start(data_dir: Path) -> tuple[float, float]:
@@ -21,7 +19,7 @@ def start(data_dir: Path) -> tuple[float, float]:
     arguments = ["start", "--data-dir", str(data_dir), "--listen", "127.0.0.1:0"]
     started_s = time.perf_counter()
     child = subprocess.Popen(
-        [*harness.sparklog_command(), *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=ENVIRONMENT
+        [*harness.sparklog_command(), *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=harness.ENVIRONMENT
     )
     try:
         assert child.stdout is not None
