@@ -254,6 +254,39 @@ def headers(buffer, bint verify_crc, Py_ssize_t position=0):
     return found
 
 
+def span(buffer):
+    cdef Py_buffer held
+    cdef const uint8_t *p
+    cdef Py_ssize_t position = 0
+    cdef int64_t size
+    cdef int64_t next_offset = -1
+    cdef int attributes = 0
+    cdef int magic = 2
+    cdef int32_t length = _HEADER
+    PyObject_GetBuffer(buffer, &held, PyBUF_SIMPLE)
+    try:
+        with nogil:
+            while held.len - position >= _HEADER:
+                p = <const uint8_t *>held.buf + position
+                magic = <int>(<signed char>p[16])
+                length = <int32_t>sl_get32(p + 8)
+                if magic != 2 or length < _HEADER - 12:
+                    break
+                size = <int64_t>length + 12
+                if size > held.len - position:
+                    break
+                attributes |= sl_get16(p + 21)
+                next_offset = <int64_t>(sl_get64(p) + <uint64_t><int64_t><int32_t>sl_get32(p + 23) + 1)
+                position += size
+        if magic != 2:
+            raise ValueError(UNSUPPORTED_MAGIC, position + 16, f"magic {magic} is not 2")
+        if length < _HEADER - 12:
+            raise ValueError(CORRUPT, position + 8, f"batch length {length} is shorter than a header")
+    finally:
+        PyBuffer_Release(&held)
+    return position, attributes & 0xFFFF, next_offset
+
+
 def records(
     buffer, Py_ssize_t position, int64_t count, int64_t base_offset, int64_t base_timestamp, append_timestamp, int64_t start, make
 ):

@@ -166,6 +166,16 @@ def headers(buffer: Buffer, verify_crc: bool, position: int = 0) -> list[tuple[i
     return found
 
 
+def span(buffer: Buffer) -> tuple[int, int, int]:
+    """(bytes of whole batches, their attributes or-ed, the offset after the last or -1), by the headers alone."""
+    attributes, size, next_offset = 0, 0, -1
+    for position, header in headers(buffer, False):
+        attributes |= header[5] & 0xFFFF
+        size = position + header[1] + LENGTH_OVERHEAD
+        next_offset = wrapped(header[0] + header[6] + 1)
+    return size, attributes, next_offset
+
+
 def records(
     buffer: Buffer,
     position: int,

@@ -13,7 +13,6 @@ from typing import Protocol
 
 import msgspec
 
-from sparklog.errors import ErrorCode
 from sparklog.model import Instant, Micros, Offset
 from sparklog.wire.schema import Message
 from sparklog_server.coordinator.command import Command
@@ -71,5 +70,5 @@ class Shard(Protocol):
     def abandoned(self, token: object) -> None:
         """Whoever sent the command is gone (its connection closed): its answer is not wanted any more."""
 
-    def unloaded(self, code: ErrorCode) -> list[Answer]:
-        """The shard is dropped: the refusals, with `code`, of every command that still waits."""
+    def waiting(self) -> list[object]:
+        """The tokens of the commands that were not answered yet, in the order they came: the shard is dropped, and they are refused."""

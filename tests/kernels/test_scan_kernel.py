@@ -89,6 +89,15 @@ def test_twins_agree_on_headers(
 
 
 @needs_compiled
+@settings(max_examples=200)
+@given(st.lists(record_lists, max_size=4), damages, st.integers(0, 90))
+def test_twins_agree_on_the_span_of_batches(batches: list[list[Fields]], damage: list[tuple[float, int]], cut: int) -> None:
+    assert compiled is not None
+    buffer = damaged(b"".join(map(one_batch, batches)), damage, cut)
+    assert outcome(compiled.span, buffer) == outcome(reference.span, buffer)
+
+
+@needs_compiled
 @given(st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**31 - 1), contents, contents, st.lists(st.tuples(names, contents), max_size=3))
 def test_twins_write_the_same_record(
     timestamp_delta: int, offset_delta: int, key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]]

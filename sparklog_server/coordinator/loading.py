@@ -1,0 +1,64 @@
+"""What a shard replays when it is loaded, a window of its log at a time: read, and thinned out, beside the loop.
+
+A partition of commits says the same keys over and over until the cleaner comes by. Within a window only the last record of each key is
+replayed; the `clean` kernel finds it without the GIL. Where there are transactions nothing is left out: what a later record overwrites may
+be all that remains when it is aborted.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from sparklog.effects import FileSlice
+from sparklog.errors import DecodeError
+from sparklog.kernels import clean, scan
+from sparklog.model import Offset
+from sparklog.record.batch import CODEC_BITS, TRANSACTIONAL_BIT, Record, decode_error, decode_records, read_header
+
+WINDOW_BYTES = 8 << 20
+_KEYS_MAX = 1 << 17
+_SLOTS = 3 * _KEYS_MAX // 2  # 4.7 MB
+_HORIZON_NEVER = (1 << 62) - 1
+
+
+class Window(msgspec.Struct, frozen=True):
+    """What is left to replay of a window, as whole batches, and the offset at which the next window begins."""
+
+    batches: bytes | memoryview
+    next_offset: Offset
+
+    def records(self) -> Iterator[Record]:
+        """The records, decoded batch by batch. Raises DecodeError."""
+        view, position = memoryview(self.batches), 0
+        while position < len(view):
+            end = position + read_header(view, position).size
+            yield from decode_records(view[position:end])
+            position = end
+
+
+def read_window(window: FileSlice, seed: bytes) -> Window | DecodeError:
+    """The job: read whole batches and leave out what is overwritten within them. `seed` of 16 bytes keeps made-up keys from colliding.
+
+    Raises StorageError; gives back the DecodeError of a log that cannot be read.
+    """
+    content = window.read()
+    try:
+        size, attributes, next_offset = scan.span(content)
+        if size < window.length:
+            return DecodeError("the log ends within a batch", size)
+        if attributes & (CODEC_BITS | TRANSACTIONAL_BIT):
+            return Window(content, Offset(next_offset))
+        return Window(_thinned(content, seed), Offset(next_offset))
+    except ValueError as refused:
+        return decode_error(refused)
+
+
+def _thinned(content: bytes, seed: bytes) -> bytes | memoryview:
+    keys = clean.KeyOffsets(_SLOTS, _KEYS_MAX, seed)
+    rules = clean.Rules((), (), 0, _HORIZON_NEVER)
+    status, _ = clean.map_keys(content, 0, keys, rules, 0)
+    if status != clean.END:
+        return content
+    target = bytearray(len(content))
+    status, position, filled, *_ = clean.filter_batches(content, 0, target, 0, keys, rules, -1, 0)
+    return memoryview(target)[:filled] if status == clean.END and position == len(content) else content

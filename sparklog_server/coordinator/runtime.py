@@ -1,0 +1,356 @@
+"""The runtime of coordinator shards: one for each partition of an internal topic that this node leads.
+
+                   ┌───────────── window by window: a job reads, `replay` in slices ─────────────┐
+    elected ──► LOADING                                                                          └─► ACTIVE ──► dropped
+                                                                                                       │
+    command ─► shard.decide ─► records gathered and replayed ─► one batch at the end of the turn ─► answers parked
+                                                                                                       │
+                                                        high watermark passes the end of that batch ◄──┘
+
+Whoever leads the partition is its only writer, so the offsets of gathered records are known before they are appended. Answers without
+records wait for what was appended before them: nobody is told what a failover could undo. If an append is refused, or leadership is lost,
+the shard is dropped with everything soft in it, and those who wait are refused.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, Protocol
+
+from sparklog.effects import FileSlice, Run
+from sparklog.errors import DecodeError, ErrorCode
+from sparklog.model import Instant, LeaderEpoch, Micros, Offset, Ticket
+from sparklog.record.batch import HEADER_SIZE, BatchBuilder, Record, record_size_max
+from sparklog_server.metadata.image import MetadataDelta, MetadataImage
+from sparklog_server.outcome import Refused
+
+from .command import Command
+from .loading import WINDOW_BYTES, Window, read_window
+from .shard import Answer, Decision, Shard
+
+_SLICE_RECORDS = 64
+"""How many records are replayed before the loop gets its turn again: about a quarter of a millisecond."""
+
+
+class ShardPartition(Protocol):
+    """The partition of a shard, as long as this node leads it in `leader_epoch`."""
+
+    @property
+    def leader_epoch(self) -> LeaderEpoch | None:
+        """None once this node no longer leads it."""
+
+    @property
+    def log_start_offset(self) -> Offset:
+        """Where its log begins."""
+
+    @property
+    def log_end_offset(self) -> Offset:
+        """Where the next record will be written."""
+
+    @property
+    def high_watermark(self) -> Offset:
+        """The end of what is committed."""
+
+    @property
+    def batch_bytes_max(self) -> int:
+        """The largest batch that it takes."""
+
+    def append(self, batch: bytearray, now: Instant) -> Offset:
+        """Append a batch; its base offset. Raises Refused."""
+
+    def park(self, until: Offset, token: object) -> None:
+        """Hand `token` out when the high watermark reaches `until`, or leadership is lost. Raises Refused."""
+
+    def read(self, start: Offset, limit: Offset, bytes_max: int) -> FileSlice | None:
+        """Whole batches of `[start, limit)`, one at least; None if there are none. Raises Refused."""
+
+
+class ShardWaits(NamedTuple):
+    """The token that comes back when the high watermark of a shard's partition has come far enough."""
+
+    shard: int
+    epoch: LeaderEpoch
+
+
+class _Parked(NamedTuple):
+    """Answers that may leave when the high watermark reaches `end_offset`."""
+
+    end_offset: Offset
+    answers: list[Answer]
+
+
+class _Loading:
+    """A shard that is not up to date yet: the next window begins at `offset`, the log ended at `end_offset` when this began."""
+
+    __slots__ = ("begun", "end_offset", "offset", "records")
+
+    def __init__(self, offset: Offset, end_offset: Offset, begun: Instant) -> None:
+        self.offset = offset
+        self.end_offset = end_offset
+        self.begun = begun
+        self.records: Iterator[Record] | None = None  # of a window that was read and not yet wholly replayed
+
+
+class _Active:
+    """A shard and what is under way for it. Invariant: every parked batch but the first has a later end than the one before."""
+
+    __slots__ = ("answers", "builder", "epoch", "loading", "next_offset", "parked", "partition", "shard", "waits_until")
+
+    def __init__(self, shard: Shard, partition: ShardPartition, epoch: LeaderEpoch, loading: _Loading) -> None:
+        self.shard = shard
+        self.partition = partition
+        self.epoch = epoch
+        self.loading: _Loading | None = loading
+        self.next_offset = loading.end_offset
+        self.builder: BatchBuilder | None = None
+        self.answers: list[Answer] = []  # that rest on what is gathered
+        self.parked: deque[_Parked] = deque()
+        self.waits_until = Offset(-1)  # of the newest token that was parked
+
+
+class Runtime:
+    """The shards of one internal topic on this node, by partition.
+
+    `answers`, `refused` (tokens without an answer, and why) and `jobs` collect what left the shards; the broker drains them each turn,
+    after `flush`.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        make_shard: Callable[[int], Shard],
+        *,
+        tickets: Callable[[], Ticket],
+        entropy: Callable[[int], bytes],
+        trace: Callable[..., None],
+    ) -> None:
+        self.answers: list[Answer] = []
+        self.refused: list[tuple[object, ErrorCode]] = []
+        self.jobs: list[Run] = []
+        self._topic = topic
+        self._make_shard = make_shard
+        self._tickets = tickets
+        self._entropy = entropy
+        self._trace = trace
+        self._image = MetadataImage()
+        self._active: dict[int, _Active] = {}
+        self._gathering: dict[int, None] = {}
+        self._loads: dict[Ticket, tuple[int, LeaderEpoch]] = {}
+
+    # -- leadership
+
+    def elected(self, index: int, partition: ShardPartition, now: Instant) -> None:
+        """This node leads the partition: replay it into a new shard."""
+        epoch = partition.leader_epoch
+        known = self._active.get(index)
+        if epoch is None or (known is not None and known.epoch == epoch and known.partition is partition):
+            return
+        self.resigned(index, ErrorCode.NOT_COORDINATOR)
+        loading = _Loading(partition.log_start_offset, partition.log_end_offset, now)
+        self._active[index] = _Active(self._make_shard(index), partition, epoch, loading)
+        self._load_on(index, now)
+
+    def resigned(self, index: int, code: ErrorCode) -> None:
+        """The shard is no longer ours: everyone who waits for it is refused with `code`."""
+        active = self._active.pop(index, None)
+        self._gathering.pop(index, None)
+        if active is None:
+            return
+        undone = [answer.token for parked in active.parked for answer in parked.answers] + [answer.token for answer in active.answers]
+        self.refused.extend((token, code) for token in (*undone, *active.shard.waiting()))
+        self._trace("shard-dropped", partition=f"{self._topic}-{index}", reason=code.name)
+
+    # -- loading
+
+    def _load_on(self, index: int, now: Instant) -> None:
+        """Read the next window beside the loop; begin the shard's life if there is none."""
+        active = self._active[index]
+        loading = active.loading
+        assert loading is not None
+        try:
+            window = active.partition.read(loading.offset, loading.end_offset, WINDOW_BYTES)
+        except Refused as refused:
+            self.resigned(index, refused.code)
+            return
+        if window is not None:
+            ticket = self._tickets()
+            self._loads[ticket] = index, active.epoch
+            seed = self._entropy(16)
+            self.jobs.append(Run(lambda: read_window(window, seed), ticket))
+            return
+        active.loading = None
+        elapsed_ms = (now.mono_us - loading.begun.mono_us) // 1000
+        if loading.end_offset:
+            self._trace("shard-loaded", partition=f"{self._topic}-{index}", end_offset=loading.end_offset, elapsed_ms=elapsed_ms)
+        self._take(index, active.shard.loaded(self._image, now), now)
+
+    def finished(self, ticket: Ticket, result: object, now: Instant) -> bool:
+        """The result of a load job; False if the ticket is somebody else's."""
+        load = self._loads.pop(ticket, None)
+        if load is None:
+            return False
+        index, epoch = load
+        active = self._active.get(index)
+        if active is None or active.epoch != epoch or active.loading is None:
+            return True
+        if isinstance(result, Exception):
+            self._trace("shard-unreadable", partition=f"{self._topic}-{index}", reason=str(result))
+            self.resigned(index, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            return True
+        assert isinstance(result, Window), result
+        active.loading.offset = result.next_offset
+        active.loading.records = result.records()
+        return True
+
+    def _replay_on(self, index: int, active: _Active, loading: _Loading, now: Instant) -> None:
+        """Replay a slice of what was read; ask for the next window when it is done."""
+        records = loading.records
+        assert records is not None
+        try:
+            for _ in range(_SLICE_RECORDS):
+                record = next(records, None)
+                if record is None:
+                    loading.records = None
+                    self._load_on(index, now)
+                    return
+                if record.key is not None:
+                    active.shard.replay(record.key, record.value, Offset(record.offset))
+        except DecodeError as error:
+            # What is there was written by us or by Kafka; to go on without it would show groups offsets that are not theirs.
+            self._trace("shard-unreadable", partition=f"{self._topic}-{index}", reason=str(error))
+            self.resigned(index, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    # -- commands
+
+    def decide(self, index: int, command: Command, token: object, now: Instant) -> ErrorCode:
+        """Have a shard decide; NONE if it took the command up, and `answers` will have the reply to `token`."""
+        active = self._active.get(index)
+        if active is None:
+            return ErrorCode.NOT_COORDINATOR
+        if active.partition.leader_epoch != active.epoch:
+            self.resigned(index, ErrorCode.NOT_COORDINATOR)
+            return ErrorCode.NOT_COORDINATOR
+        if active.loading is not None:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        self._gather(index, active, active.shard.decide(command, token, now), now)
+        return ErrorCode.NONE
+
+    def abandoned(self, index: int, token: object) -> None:
+        """Whoever sent the command of `token` is gone."""
+        active = self._active.get(index)
+        if active is not None:
+            active.shard.abandoned(token)
+
+    def image_changed(self, delta: MetadataDelta, now: Instant) -> None:
+        """The published metadata changed."""
+        self._image = delta.after
+        for index, active in list(self._active.items()):
+            if active.loading is None:
+                self._take(index, active.shard.image_changed(delta, now), now)
+
+    def tick(self, now: Instant) -> None:
+        """Time has passed."""
+        for index, active in list(self._active.items()):
+            loading = active.loading
+            if loading is not None:
+                if loading.records is not None:
+                    self._replay_on(index, active, loading, now)
+                continue
+            deadline = active.shard.deadline()
+            if deadline is not None and deadline <= now.mono_us:
+                self._take(index, active.shard.tick(now), now)
+
+    def deadline(self) -> Micros | None:
+        """When `tick` is wanted next: at once while something that was read waits to be replayed."""
+        earliest: Micros | None = None
+        for active in self._active.values():
+            if active.loading is not None:
+                if active.loading.records is not None:
+                    return Micros(0)
+                continue
+            deadline = active.shard.deadline()
+            if deadline is not None and (earliest is None or deadline < earliest):
+                earliest = deadline
+        return earliest
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether some shard is not up to date yet."""
+        return any(active.loading is not None for active in self._active.values())
+
+    # -- decisions
+
+    def _take(self, index: int, decisions: list[Decision], now: Instant) -> None:
+        for decision in decisions:
+            active = self._active.get(index)
+            if active is None:
+                return
+            self._gather(index, active, decision, now)
+
+    def _gather(self, index: int, active: _Active, decision: Decision, now: Instant) -> None:
+        """Replay the records of a decision, and have them appended with those of the whole turn."""
+        if decision.records:
+            sizes = [record_size_max(record.key, record.value, ()) for record in decision.records]
+            room = active.partition.batch_bytes_max - (HEADER_SIZE if active.builder is None else active.builder.size)
+            is_kept = room >= sum(sizes) or self._append(index, active, now)
+            for record, size in zip(decision.records, sizes, strict=True):
+                # One decision lies in one batch, unless it alone is larger than a batch may be.
+                if is_kept and active.builder is not None and active.builder.size + size > active.partition.batch_bytes_max:
+                    is_kept = self._append(index, active, now)
+                if not is_kept:
+                    self.refused.extend((answer.token, ErrorCode.COORDINATOR_NOT_AVAILABLE) for answer in decision.answers)
+                    return
+                if active.builder is None:
+                    active.builder = BatchBuilder()
+                active.builder.append(record.key, record.value, (), now.wall_ms)
+                active.shard.replay(record.key, record.value, active.next_offset)
+                active.next_offset = Offset(active.next_offset + 1)
+        active.answers.extend(decision.answers)
+        if active.builder is not None or active.answers:
+            self._gathering[index] = None
+
+    def flush(self, now: Instant) -> None:
+        """The turn ends: append what it gathered, and let go of what need not wait."""
+        while self._gathering:
+            index = next(iter(self._gathering))
+            del self._gathering[index]
+            active = self._active.get(index)
+            if active is not None and self._append(index, active, now):
+                self._await(index, active, now)
+
+    def _append(self, index: int, active: _Active, now: Instant) -> bool:
+        """Append what is gathered, and park the answers that rest on it; False if that was refused and the shard dropped."""
+        builder, active.builder = active.builder, None
+        if builder is not None:
+            try:
+                base_offset = active.partition.append(builder.build(), now)
+            except Refused as refused:
+                self._trace("shard-append-refused", partition=f"{self._topic}-{index}", reason=str(refused))
+                self.resigned(index, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+                return False
+            assert base_offset + builder.record_count == active.next_offset, (base_offset, builder.record_count, active.next_offset)
+        if active.answers:
+            active.parked.append(_Parked(active.next_offset, active.answers))
+            active.answers = []
+        return True
+
+    def _await(self, index: int, active: _Active, now: Instant) -> None:
+        """Let go of the answers that the high watermark has passed; have it tell when it passes the next."""
+        high_watermark = active.partition.high_watermark
+        while active.parked and active.parked[0].end_offset <= high_watermark:
+            self.answers.extend(active.parked.popleft().answers)
+        if active.parked and active.waits_until < active.parked[0].end_offset:
+            active.waits_until = active.parked[0].end_offset
+            try:
+                active.partition.park(active.waits_until, ShardWaits(index, active.epoch))
+            except Refused as refused:
+                self.resigned(index, refused.code)
+
+    def woken(self, waits: ShardWaits, now: Instant) -> None:
+        """What a shard waited for has come, or never will."""
+        active = self._active.get(waits.shard)
+        if active is None or active.epoch != waits.epoch:
+            return
+        if active.partition.leader_epoch != active.epoch:
+            self.resigned(waits.shard, ErrorCode.NOT_COORDINATOR)
+        else:
+            self._await(waits.shard, active, now)
