@@ -1,0 +1,221 @@
+"""The offsets that groups have committed, by group, topic and partition.
+
+Durable state alone: what is here was replayed. Who may commit is the group's to say, and is asked before by the shard. A commit that came
+with a retention time of its own (OffsetCommit 2 to 4) expires by that, any other when `offsets.retention.minutes` have passed since the
+group was last in use, or since the commit where there is no group around it.
+"""
+
+from collections.abc import Callable, Iterator
+
+from sparklog.errors import ErrorCode
+from sparklog.model import Instant
+from sparklog.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from sparklog.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from sparklog.wire.messages.offset_fetch import (
+    OffsetFetchRequestGroup,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from sparklog.wire.schema import ZERO_UUID
+from sparklog_server.coordinator.shard import CoordinatorRecord
+
+from .records import OffsetCommitKey, OffsetCommitValue, encode_record
+
+_NO_RETENTION = -1
+_EXPIRING_VERSION = 1
+"""Of the value: the one that holds a time of expiry."""
+
+IsStale = Callable[[str, bytes, int], ErrorCode]
+"""Topic, topic id and partition → why a member may not commit for it now, or NONE."""
+Topics = dict[str, dict[int, OffsetCommitValue]]
+
+
+class Offsets:
+    """What one shard's groups have committed. Invariant: no table of a group or topic is empty."""
+
+    def __init__(self, metadata_chars_max: int) -> None:
+        self._groups: dict[str, Topics] = {}
+        self._metadata_chars_max = metadata_chars_max
+
+    def __contains__(self, group_id: str) -> bool:
+        """Whether anything is committed for the group."""
+        return group_id in self._groups
+
+    def groups(self) -> Iterator[str]:
+        """The groups for which something is committed."""
+        return iter(self._groups)
+
+    def count(self, group_id: str) -> int:
+        """How many partitions the group has committed offsets for."""
+        return sum(len(partitions) for partitions in self._groups.get(group_id, {}).values())
+
+    # -- durable
+
+    def replay(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
+        """A commit, or its end."""
+        if value is not None:
+            self._groups.setdefault(key.group, {}).setdefault(key.topic, {})[key.partition] = value
+            return
+        topics = self._groups.get(key.group)
+        partitions = None if topics is None else topics.get(key.topic)
+        if topics is None or partitions is None:
+            return
+        partitions.pop(key.partition, None)
+        if not partitions:
+            del topics[key.topic]
+        if not topics:
+            del self._groups[key.group]
+
+    # -- decisions
+
+    def commit(
+        self, request: OffsetCommitRequest, refusal: IsStale | None, now: Instant
+    ) -> tuple[tuple[CoordinatorRecord, ...], OffsetCommitResponse]:
+        """The records and the answer of a commit that the group allows; with a `refusal` the group has a word on each partition."""
+        expire_timestamp = now.wall_ms + request.retention_time_ms if request.retention_time_ms != _NO_RETENTION else -1
+        version = _EXPIRING_VERSION if request.retention_time_ms != _NO_RETENTION else None
+        records: list[CoordinatorRecord] = []
+        response = OffsetCommitResponse(topics=[])
+        for topic in request.topics:
+            answered = OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=[])
+            response.topics.append(answered)
+            for partition in topic.partitions:
+                code = ErrorCode.NONE
+                metadata = partition.committed_metadata or ""
+                if len(metadata) > self._metadata_chars_max:
+                    code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                elif refusal is not None:
+                    code = refusal(topic.name, topic.topic_id, partition.partition_index)
+                answered.partitions.append(OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code))
+                if code is ErrorCode.NONE:
+                    value = OffsetCommitValue(
+                        offset=partition.committed_offset,
+                        leader_epoch=partition.committed_leader_epoch,
+                        metadata=metadata,
+                        commit_timestamp=now.wall_ms,
+                        expire_timestamp=expire_timestamp,
+                        topic_id=topic.topic_id,
+                    )
+                    key = OffsetCommitKey(group=request.group_id, topic=topic.name, partition=partition.partition_index)
+                    records.append(encode_record(key, value, version))
+        return tuple(records), response
+
+    def fetch(self, request: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+        """What is committed for the partitions asked for, or for all; offset -1 where nothing is."""
+        topics = self._groups.get(request.group_id, {})
+        if request.topics is None:
+            everything = [
+                OffsetFetchResponseTopics(name=name, partitions=[_fetched(index, value) for index, value in partitions.items()])
+                for name, partitions in topics.items()
+            ]
+            return OffsetFetchResponseGroup(group_id=request.group_id, topics=everything)
+        answered = []
+        for topic in request.topics:
+            partitions = topics.get(topic.name, {})
+            parts = [_fetched(index, _of_topic(partitions.get(index), topic.topic_id)) for index in topic.partition_indexes]
+            answered.append(OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=parts))
+        return OffsetFetchResponseGroup(group_id=request.group_id, topics=answered)
+
+    def delete(
+        self, request: OffsetDeleteRequest, is_subscribed: Callable[[str], bool]
+    ) -> tuple[tuple[CoordinatorRecord, ...], OffsetDeleteResponse]:
+        """The records and the answer that forget partitions of topics the group does not subscribe to (KIP-496)."""
+        records: list[CoordinatorRecord] = []
+        response = OffsetDeleteResponse(topics=[])
+        known = self._groups.get(request.group_id, {})
+        for topic in request.topics:
+            code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_subscribed(topic.name) else ErrorCode.NONE
+            answered = OffsetDeleteResponseTopic(name=topic.name, partitions=[])
+            response.topics.append(answered)
+            committed = known.get(topic.name, {})
+            for partition in topic.partitions:
+                index = partition.partition_index
+                answered.partitions.append(OffsetDeleteResponsePartition(partition_index=index, error_code=code))
+                if code is ErrorCode.NONE and index in committed:
+                    records.append(_tombstone(request.group_id, topic.name, index))
+        return tuple(records), response
+
+    def delete_all(self, group_id: str) -> tuple[CoordinatorRecord, ...]:
+        """The records that forget everything of a group."""
+        topics = self._groups.get(group_id, {})
+        return tuple(_tombstone(group_id, name, index) for name, partitions in topics.items() for index in partitions)
+
+    def of_deleted_topic(self, topic: str) -> tuple[CoordinatorRecord, ...]:
+        """The records that forget a topic that is no more, in every group."""
+        return tuple(_tombstone(group_id, topic, index) for group_id, topics in self._groups.items() for index in topics.get(topic, {}))
+
+    def expired(
+        self,
+        group_id: str,
+        unused_since: Callable[[OffsetCommitValue], int] | None,
+        is_subscribed: Callable[[str], bool],
+        retention_ms: int,
+        now: Instant,
+    ) -> tuple[tuple[CoordinatorRecord, ...], bool]:
+        """The records that forget what has expired, and whether nothing is left then.
+
+        `unused_since` gives the wall time, in ms, from which a commit's retention counts; None means that nothing expires for now.
+        """
+        topics = self._groups.get(group_id)
+        if topics is None:
+            return (), True
+        if unused_since is None:
+            return (), False
+        records: list[CoordinatorRecord] = []
+        is_all = True
+        for name, partitions in topics.items():
+            is_kept = is_subscribed(name)
+            for index, value in partitions.items():
+                due = value.expire_timestamp if value.expire_timestamp >= 0 else unused_since(value) + retention_ms
+                if not is_kept and now.wall_ms >= due:
+                    records.append(_tombstone(group_id, name, index))
+                else:
+                    is_all = False
+        return tuple(records), is_all
+
+
+def refused_commit(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
+    """The answer to a commit of which nothing is done."""
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _of_topic(value: OffsetCommitValue | None, topic_id: bytes) -> OffsetCommitValue | None:
+    """What was committed, unless it was for another topic of the same name, since deleted."""
+    if value is None or ZERO_UUID in (value.topic_id, topic_id) or value.topic_id == topic_id:
+        return value
+    return None
+
+
+def _fetched(index: int, value: OffsetCommitValue | None) -> OffsetFetchResponsePartitions:
+    if value is None:
+        return OffsetFetchResponsePartitions(partition_index=index, committed_offset=-1, committed_leader_epoch=-1, metadata="")
+    return OffsetFetchResponsePartitions(
+        partition_index=index, committed_offset=value.offset, committed_leader_epoch=value.leader_epoch, metadata=value.metadata
+    )
+
+
+def _tombstone(group_id: str, topic: str, index: int) -> CoordinatorRecord:
+    return encode_record(OffsetCommitKey(group=group_id, topic=topic, partition=index), None)
