@@ -7,7 +7,6 @@ Single-threaded; nothing here waits for the disk to sync: `begin_sync` says whic
 that fails leaves everything as it was, so the same append may be tried again.
 """
 
-from bisect import bisect_left
 from collections.abc import Callable
 from functools import partial
 
@@ -19,59 +18,47 @@ from sparklog.record.batch import LENGTH_OVERHEAD, NO_TIMESTAMP
 from sparklog_server.disk.door import Disk, DiskFile
 
 from .answers import AppendResult, OffsetOutOfRange
-from .cutting import is_of_rest, remove_segment, remove_stale_snapshots
+from .cutting import is_of_rest, remove_stale_snapshots
 from .epoch_cache import EpochCache
-from .places import Places
 from .producer_state import ProducerState
 from .recovery import EPOCH_FILE, Recovered, recover, recover_producers
 from .retention import count_deletable, set_aside
 from .rolling import NOT_KNOWN, has_waited, rolls_after_ms
-from .segment import (
-    LOG_SUFFIX,
-    RELATIVE_OFFSET_MAX,
-    SNAPSHOT_SUFFIX,
-    Segment,
-    base_offset_of,
-    file_name,
-)
+from .segment import RELATIVE_OFFSET_MAX, SNAPSHOT_SUFFIX, Segment, file_name
+from .segments import Segments
 from .settings import LogSettings
-from .swap_in import Cleaned, take_over
+from .swap_in import Cleaned
 from .time_lookup import first_at_or_after, latest
-from .validate import HeaderFields, RecordsRefused, check_client_batch, check_leaders_batches, stamp_own_batches
+from .validate import HeaderFields, RecordsRefused, Sent, admitted, check_leaders_batches, stamp_own_batches
 
 __all__ = ["AppendResult", "LogSettings", "OffsetOutOfRange", "PartitionLog", "RecordsRefused"]
 
 _START = Offset(0)
+_NO_CUT = Offset((1 << 63) - 1)
 
 
 class PartitionLog:
     """The batches of one partition.
 
-    Invariants: `_segments` is never empty and sorted by base offset, the last is active and has its indexes in memory; it is one list for
-    life, shared with `_places`; offsets below `recovery_point` are durable.
+    Invariants: the active segment has its indexes in memory; offsets below `recovery_point` are durable.
     """
 
     __slots__ = (
-        "_active",
+        "_cut_in_sync",
         "_disk",
         "_index_entries_near_full",
         "_is_syncing",
         "_opened_ms",
-        "_places",
         "_producers",
         "_rolls_after_ms",
-        "_sealed",
         "_segments",
         "_settings",
-        "_settling",
         "_snapshot_offset",
         "_unsynced",
-        "_was_cut_in_sync",
         "directory",
         "epochs",
         "first_dirty_offset",
         "is_closed",
-        "is_swapping",
         "log_end_offset",
         "log_start_offset",
         "recovery_point",
@@ -98,19 +85,14 @@ class PartitionLog:
         self.epochs: EpochCache = found.epochs
         self.is_closed = False
         self.first_dirty_offset = found.log_start_offset
-        self.is_swapping = False
         self._disk = disk
         self._opened_ms = now.wall_ms
-        self._segments = found.segments
-        self._active = found.segments[-1]
+        self._segments = Segments(disk, found.segments)
         self._producers: ProducerState = found.producers
         self._snapshot_offset = found.snapshot_offset
-        self._places = Places(found.segments)
-        self._unsynced: list[DiskFile] = [file for file in found.unsynced if file is not self._active.file]
-        self._sealed: list[Segment] = [segment for segment in found.segments[:-1] if segment.index is not None]
-        self._settling: list[Segment] = []
+        self._unsynced: list[DiskFile] = [file for file in found.unsynced if file is not self._segments.active.file]
         self._is_syncing = False
-        self._was_cut_in_sync = False
+        self._cut_in_sync = _NO_CUT
         self.settings = settings
 
     @classmethod
@@ -154,14 +136,14 @@ class PartitionLog:
     @property
     def first_segment_offset(self) -> int:
         """The base offset of the oldest segment, at or below the log start offset."""
-        return self._segments[0].base_offset
+        return self._segments.all[0].base_offset
 
     # -- append
 
-    def append(self, records: memoryview | bytearray, leader_epoch: LeaderEpoch, now: Instant) -> AppendResult:
+    def append(self, records: Sent, leader_epoch: LeaderEpoch, now: Instant) -> AppendResult:
         """Append a client's batch: checked, then stamped in place with offset and epoch. Raises RecordsRefused, StorageError."""
         settings = self._settings
-        batch, header, max_timestamp = check_client_batch(records, settings, now.wall_ms)
+        batch, header, max_timestamp = admitted(records, settings, now.wall_ms)
         has_producer = header[9] >= 0
         append_time = now.wall_ms if settings.timestamp_type == "LogAppendTime" else NO_TIMESTAMP
         if has_producer:
@@ -171,7 +153,7 @@ class PartitionLog:
                 return AppendResult(Offset(known[2]), Offset(known[3]), append_time, self.log_start_offset, True)
         base_offset = self.log_end_offset
         last_offset = base_offset + header[6]
-        active = self._active
+        active = self._segments.active
         if (
             active.file.size + len(batch) > settings.segment_bytes
             or last_offset - active.base_offset > RELATIVE_OFFSET_MAX
@@ -236,7 +218,7 @@ class PartitionLog:
 
     def _segment_for(self, size: int, base_offset: Offset, last_offset: int, max_timestamp: int, now: Instant) -> Segment:
         """The active segment, after a roll if Kafka would roll before these bytes."""
-        active, settings = self._active, self._settings
+        active, settings = self._segments.active, self._settings
         if size > settings.segment_bytes:
             message = f"The batch of {size} bytes exceeds segment.bytes = {settings.segment_bytes}."
             raise RecordsRefused(ErrorCode.RECORD_LIST_TOO_LARGE, message)
@@ -247,28 +229,27 @@ class PartitionLog:
             or has_waited(active, settings, max_timestamp, opened_ms=self._opened_ms, now_ms=now.wall_ms)
         ):
             self._roll(base_offset, now)
-        self._rolls_after_ms = rolls_after_ms(self._active, settings, max_timestamp)
-        return self._active
+        self._rolls_after_ms = rolls_after_ms(self._segments.active, settings, max_timestamp)
+        return self._segments.active
 
     def _roll(self, base_offset: Offset, now: Instant) -> None:
         """Seal the active segment and begin one at `base_offset`. Raises StorageError, and then nothing has changed."""
-        active = self._active
-        if base_offset == active.base_offset:
+        segments = self._segments
+        sealed = segments.active
+        if base_offset == sealed.base_offset:
             return
-        files = active.save_indexes()
-        self._producers.expire(now.wall_ms, self._settings.producer_id_expiration_ms)
-        files.append(self._disk.replace(f"{self.directory}/{file_name(base_offset, SNAPSHOT_SUFFIX)}", self._producers.render()))
-        segment = Segment.open(self._disk, self.directory, base_offset, create=True)
-        if segment.file.size:
-            segment.file.truncate(0)
-        segment.created_ms = now.wall_ms
-        self._unsynced += [active.file, *files]
-        self._sealed.append(active)
-        self._segments.append(segment)
-        self._active = segment
+        files = sealed.save_indexes()
+        files.append(self._save_producers(base_offset, now))
+        segments.roll(self.directory, base_offset, now)
+        segments.places.forget(self.log_end_offset)
+        self._unsynced += [sealed.file, *files]
         self._rolls_after_ms = NOT_KNOWN
         self._snapshot_offset = base_offset
-        self._places.forget(self.log_end_offset)
+
+    def _save_producers(self, offset: Offset, now: Instant) -> DiskFile:
+        """Write the snapshot of all below `offset` aside."""
+        self._producers.expire(now.wall_ms, self._settings.producer_id_expiration_ms)
+        return self._disk.replace(f"{self.directory}/{file_name(offset, SNAPSHOT_SUFFIX)}", self._producers.render())
 
     # -- read
 
@@ -284,11 +265,11 @@ class PartitionLog:
             if start < self.log_start_offset or start > end_offset:
                 raise OffsetOutOfRange(f"{self.topic_partition}: {start} is not in [{self.log_start_offset}, {end_offset}]")
             return None
-        return self._places.slice(start, limit, end_offset, max_bytes, at_least_one=at_least_one)
+        return self._segments.places.slice(start, limit, end_offset, max_bytes, at_least_one=at_least_one)
 
     def holds_beyond(self, part: FileSlice, limit: Offset) -> bool:
         """Whether batches below `limit` follow behind a slice that `read` gave for that limit."""
-        return self._places.holds_beyond(part, limit)
+        return self._segments.places.holds_beyond(part, limit)
 
     # -- look up
 
@@ -297,12 +278,12 @@ class PartitionLog:
 
         Reads data. Raises RecordsRefused (CORRUPT_MESSAGE) if a batch cannot be decoded.
         """
-        found = first_at_or_after(self._segments, timestamp, start=self.log_start_offset, limit=limit)
+        found = first_at_or_after(self._segments.all, timestamp, start=self.log_start_offset, limit=limit)
         return None if found is None else (Millis(found[0]), Offset(found[1]), LeaderEpoch(found[2]))
 
     def max_timestamp(self) -> tuple[Millis, Offset]:
         """(greatest timestamp, offset of the first record that has it in its batch); (-1, -1) if no record has one. Reads data."""
-        timestamp, offset = latest(self._segments)
+        timestamp, offset = latest(self._segments.all)
         return Millis(timestamp), Offset(offset)
 
     # -- leader epochs
@@ -325,7 +306,7 @@ class PartitionLog:
     @property
     def has_sealed_unsynced(self) -> bool:
         """Whether a segment was sealed since the last sync: it should be synced soon, whoever waits, so that a crash costs no long scan."""
-        return bool(self._sealed)
+        return self._segments.has_sealed
 
     def sync_with_next(self, file: DiskFile) -> None:
         """Let the next sync make `file` durable too."""
@@ -335,66 +316,57 @@ class PartitionLog:
         """The files to sync, in this order, and the log end offset they make durable. One at a time: `synced` comes before the next."""
         files, self._unsynced = self._unsynced, []
         self._is_syncing = True
-        self._settling += self._sealed
-        self._sealed = []
+        self._segments.begin_settling()
         if not self.epochs.is_saved:
             files.append(self._disk.replace(f"{self.directory}/{EPOCH_FILE}", self.epochs.render()))
             self.epochs.is_saved = True
-        files.append(self._active.file)
-        self._places.remember(self.log_end_offset, self._active, self._active.file.size)
+        active = self._segments.active
+        files.append(active.file)
+        self._segments.places.remember(self.log_end_offset, active, active.file.size)
         return files, self.log_end_offset
 
     def synced(self, end_offset: Offset) -> None:
-        """The files of the last `begin_sync` are durable, and with them every record below `end_offset`."""
-        self.recovery_point = max(self.recovery_point, min(end_offset, self.log_end_offset))
-        for segment in self._settling:
-            if segment is not self._active:
-                segment.settle()
-        self._settling = []
+        """The files of the last `begin_sync` are durable, and with them every record below `end_offset` that was not cut since."""
+        self.recovery_point = max(self.recovery_point, min(end_offset, self.log_end_offset, self._cut_in_sync))
+        self._segments.settle()
         self._is_syncing = False
-        if self._was_cut_in_sync:
-            self._was_cut_in_sync = False
-            remove_stale_snapshots(self._disk, self.directory, self._segments, self._snapshot_offset)
+        if self._cut_in_sync != _NO_CUT:
+            self._cut_in_sync = _NO_CUT
+            remove_stale_snapshots(self._disk, self.directory, self._segments.all, self._snapshot_offset)
 
     # -- compaction
 
     @property
     def settled_segments(self) -> list[Segment]:
         """The sealed segments up to the first whose index files are not durable yet: none of them changes any more."""
-        return self._segments[: bisect_left(self._segments, self.first_unsettled_offset, key=base_offset_of)]
+        return self._segments.settled
 
     @property
     def first_unsettled_offset(self) -> Offset:
         """Where `settled_segments` end."""
-        return min(segment.base_offset for segment in (*self._sealed, *self._settling, self._active))
+        return self._segments.first_unsettled_offset
 
     @property
     def producers(self) -> ProducerState:
         """To be looked at only."""
         return self._producers
 
+    @property
+    def is_swapping(self) -> bool:
+        """Whether a cleaned segment was swapped in whose files do not have their names yet."""
+        return self._segments.is_swapping
+
     def swap_in(self, cleaned: Cleaned) -> bool:
         """Read from a cleaned segment instead of those it was made from; False if these are not there any more. Raises StorageError.
 
         Until `swapped` nothing may remove or cut its files: they are on their way to their names.
         """
-        assert not self.is_swapping
-        replaced = [segment for segment in self.settled_segments if segment.base_offset in cleaned.replaced]
-        if tuple((segment.base_offset, segment.file.size) for segment in replaced) != cleaned.before or self.is_closed:
-            return False
-        first = self._segments.index(replaced[0])
-        self._segments[first : first + len(replaced)] = [take_over(self._disk, cleaned, replaced)]
-        self._places.clear()
-        self.is_swapping = True
-        return True
+        return not self.is_closed and self._segments.swap_in(cleaned)
 
     def swapped(self, base_offset: Offset) -> None:
         """The files of the segment that was swapped in have their names. Raises StorageError."""
-        self.is_swapping = False
-        for segment in self._segments:
-            if segment.base_offset == base_offset and not self.is_closed:
-                segment.file = self._disk.open(segment.path(LOG_SUFFIX))
-                segment.settle()
+        if not self.is_closed:
+            self._segments.swapped(base_offset)
 
     # -- retention
 
@@ -419,7 +391,7 @@ class PartitionLog:
         if self.is_closed or self.is_swapping:
             return None
         self._producers.expire(now.wall_ms, self._settings.producer_id_expiration_ms)
-        segments = self._segments
+        segments = self._segments.all
         count = count_deletable(
             segments,
             self._settings,
@@ -436,10 +408,7 @@ class PartitionLog:
             return None
         # The log start first: nobody may look for what is about to go.
         self.move_log_start(segments[count].base_offset)
-        retired, segments[:count] = segments[:count], []
-        self._places.clear()
-        for segment in retired:
-            segment.close()
+        retired = self._segments.retire(count)
         return partial(set_aside, self._disk, self.directory, [segment.base_offset for segment in retired])
 
     # -- cut and close
@@ -448,42 +417,28 @@ class PartitionLog:
         """Drop every batch that reaches `offset` or beyond it, for good. Blocks. Raises StorageError."""
         if offset >= self.log_end_offset:
             return
-        assert not self.is_swapping, "what is compacted is committed, and nobody cuts it off while its files change their names"
         self.first_dirty_offset = min(self.first_dirty_offset, offset)
-        self._places.clear()
-        while len(self._segments) > 1 and self._segments[-1].base_offset >= offset:
-            dropped = self._segments.pop()
-            remove_segment(self._disk, dropped)
-        active = self._active = self._segments[-1]
-        self._sealed = [segment for segment in self._sealed if segment is not active]
+        self.log_end_offset = self._segments.cut(offset)
         self._rolls_after_ms = NOT_KNOWN
-        found = active.find(offset) if offset > active.base_offset else (0, None)
-        if found is not None:
-            active.truncate(found[0])
-        elif active.index is None:
-            active.truncate(active.file.size)
-        last = active.count_tail()
-        self.log_end_offset = Offset(active.base_offset if last is None else last[0] + last[6] + 1)
         self.recovery_point = min(self.recovery_point, self.log_end_offset)
         self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
         self.epochs.truncate_end(self.log_end_offset)
+        active = self._segments.active
         self._unsynced = [file for file in self._unsynced if is_of_rest(file.path, active.base_offset)]
-        self._was_cut_in_sync = self._is_syncing
+        if self._is_syncing:
+            self._cut_in_sync = min(self._cut_in_sync, self.log_end_offset)
         # Durable before anything is appended: else a crash could bring back the old end under a new segment.
         self._disk.sync([active.file])
         self._producers, self._snapshot_offset = recover_producers(
-            self._disk, self.directory, self._segments, log_start_offset=self.log_start_offset, end_offset=self.log_end_offset
+            self._disk, self.directory, self._segments.all, log_start_offset=self.log_start_offset, end_offset=self.log_end_offset
         )
 
     def begin_close(self, now: Instant) -> list[DiskFile]:
         """What to sync before `close`, so that the next open scans nothing: data, indexes, epochs, producers."""
         files, _ = self.begin_sync()
-        files += self._active.save_indexes()
-        self._producers.expire(now.wall_ms, self._settings.producer_id_expiration_ms)
+        files += self._segments.active.save_indexes()
         if self.log_end_offset > self._snapshot_offset:
-            files.append(
-                self._disk.replace(f"{self.directory}/{file_name(self.log_end_offset, SNAPSHOT_SUFFIX)}", self._producers.render())
-            )
+            files.append(self._save_producers(self.log_end_offset, now))
             self._snapshot_offset = self.log_end_offset
         return files
 
@@ -496,5 +451,5 @@ class PartitionLog:
             self._disk.sync(files)
             self.synced(self.log_end_offset)
         self.is_closed = True
-        for segment in self._segments:
+        for segment in self._segments.all:
             segment.close()

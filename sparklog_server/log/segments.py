@@ -1,0 +1,122 @@
+"""The segments of one log, and how far each is on its way to the disk.
+
+    active ── roll ──► sealed ── begin_settling ──► settling ── settle ──► settled
+       ▲                                                                      │  compaction swaps these, retention takes them
+       └───────────────── cut: the last one that is left ◄────────────────────┘
+
+Only a settled segment never changes any more: its batches and its index files are durable.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+
+from sparklog.model import Instant, Offset
+from sparklog_server.disk.door import Disk
+
+from .cutting import remove_segment
+from .places import Places
+from .segment import LOG_SUFFIX, Segment, base_offset_of
+from .swap_in import Cleaned, take_over
+
+
+class Segments:
+    """Invariants: `all` is never empty, sorted by base offset, and one list for life, shared with `places`; its last is `active`.
+
+    While `is_swapping` nothing may remove or cut the files of a settled segment: some are on their way to their names.
+    """
+
+    __slots__ = ("_disk", "_sealed", "_settling", "active", "all", "is_swapping", "places")
+
+    def __init__(self, disk: Disk, segments: list[Segment]) -> None:
+        self._disk = disk
+        self.all = segments
+        self.active = segments[-1]
+        self.places = Places(segments)
+        self.is_swapping = False
+        self._sealed = [segment for segment in segments[:-1] if segment.index is not None]
+        self._settling: list[Segment] = []
+
+    # -- towards the disk
+
+    @property
+    def has_sealed(self) -> bool:
+        """Whether a segment was sealed since the last `begin_settling`."""
+        return bool(self._sealed)
+
+    def roll(self, directory: str, base_offset: Offset, now: Instant) -> None:
+        """Seal the active segment and begin one at `base_offset`. Raises StorageError, and then nothing has changed."""
+        segment = Segment.open(self._disk, directory, base_offset, create=True)
+        if segment.file.size:
+            segment.file.truncate(0)
+        segment.created_ms = now.wall_ms
+        self._sealed.append(self.active)
+        self.all.append(segment)
+        self.active = segment
+
+    def begin_settling(self) -> None:
+        """A sync begins that makes durable what is sealed now."""
+        self._settling += self._sealed
+        self._sealed = []
+
+    def settle(self) -> None:
+        """That sync is done."""
+        for segment in self._settling:
+            segment.settle()
+        self._settling = []
+
+    @property
+    def settled(self) -> list[Segment]:
+        """The sealed segments up to the first whose index files are not durable yet."""
+        return self.all[: bisect_left(self.all, self.first_unsettled_offset, key=base_offset_of)]
+
+    @property
+    def first_unsettled_offset(self) -> Offset:
+        """Where `settled` ends."""
+        return min(segment.base_offset for segment in (*self._sealed, *self._settling, self.active))
+
+    # -- compaction, retention, truncation
+
+    def swap_in(self, cleaned: Cleaned) -> bool:
+        """Read from a cleaned segment instead of those it was made from; False if these are not there any more. Raises StorageError."""
+        assert not self.is_swapping
+        replaced = [segment for segment in self.settled if segment.base_offset in cleaned.replaced]
+        if tuple((segment.base_offset, segment.file.size) for segment in replaced) != cleaned.before:
+            return False
+        first = self.all.index(replaced[0])
+        self.all[first : first + len(replaced)] = [take_over(self._disk, cleaned, replaced)]
+        self.places.clear()
+        self.is_swapping = True
+        return True
+
+    def swapped(self, base_offset: Offset) -> None:
+        """The files of the segment that was swapped in have their names. Raises StorageError."""
+        self.is_swapping = False
+        for segment in self.all:
+            if segment.base_offset == base_offset:
+                segment.file = self._disk.open(segment.path(LOG_SUFFIX))
+                segment.settle()
+
+    def retire(self, count: int) -> Sequence[Segment]:
+        """Take the oldest ones out, and close them; slices of them stay readable."""
+        retired, self.all[:count] = self.all[:count], []
+        self.places.clear()
+        for segment in retired:
+            segment.close()
+        return retired
+
+    def cut(self, offset: Offset) -> Offset:
+        """Drop every batch that reaches `offset` or beyond it; gives the offset that follows what is left. Raises StorageError."""
+        assert not self.is_swapping, "what is compacted is committed, and nobody cuts it off while its files change their names"
+        self.places.clear()
+        while len(self.all) > 1 and self.all[-1].base_offset >= offset:
+            remove_segment(self._disk, self.all.pop())
+        active = self.active = self.all[-1]
+        self._sealed = [segment for segment in self._sealed if segment is not active]
+        self._settling = [segment for segment in self._settling if segment is not active]
+        found = active.find(offset) if offset > active.base_offset else (0, None)
+        if found is not None:
+            active.truncate(found[0])
+        elif active.index is None:
+            active.truncate(active.file.size)
+        last = active.count_tail()
+        return Offset(active.base_offset if last is None else last[0] + last[6] + 1)
