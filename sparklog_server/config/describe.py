@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
+from operator import attrgetter
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -122,7 +123,7 @@ def _synonyms(names: Iterable[str], settings: BrokerSettings, dynamic: Dynamic) 
 def default_of(name: str) -> str | None:
     """The default of a broker key, as text; None where it has none."""
     if name in broker_keys():
-        return text_of(getattr(_DEFAULTS, broker_keys()[name][0]))
+        return text_of(attrgetter(broker_keys()[name][0])(_DEFAULTS))
     if name in topic_keys_of_broker():
         field, key, synonym = topic_keys_of_broker()[name]
         return text_of(synonym.default if len(key.synonyms) > 1 else getattr(_DEFAULTS.topics, field))

@@ -13,6 +13,7 @@ import msgspec
 
 from sparklog.errors import SettingsError
 
+from .group_settings import GroupDefaults
 from .keys import INT_MAX, Key, Kind, Update, Value, fields_of, invalid
 from .listeners import DEFAULT_PROTOCOL_MAP, Listener, check_reachable, parse_listeners, parse_protocol_map
 from .topic_settings import TopicSettings, nearest, topic_keys_of_broker
@@ -172,8 +173,13 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         int, _int("sparklog.open.files.max", "The segment files kept open; the least recently used are closed beyond it.", 16)
     ] = 4096
     sparklog_decompress_ratio_max: Annotated[
-        int, _int("sparklog.decompress.ratio.max", "How many times larger a batch may become when decompressed.", 1)
-    ] = 2000
+        int,
+        _int(
+            "sparklog.decompress.ratio.max",
+            "How many times larger a batch may become when decompressed, once it becomes larger than 4 MiB; more is refused.",
+            1,
+        ),
+    ] = 1024
     sparklog_decompress_max_bytes: Annotated[
         int, _int("sparklog.decompress.max.bytes", "How many bytes one batch may become when decompressed.", 65_536)
     ] = 256 * _MIB
@@ -280,6 +286,21 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     metadata_max_retention_bytes: Annotated[
         int, _long("metadata.max.retention.bytes", "The size of metadata log and snapshots beyond which the oldest are dropped.")
     ] = 104_857_600
+    metadata_max_retention_ms: Annotated[
+        int,
+        _long("metadata.max.retention.ms", "The age beyond which the oldest metadata snapshots, and the log before the next, are dropped."),
+    ] = 604_800_000
+    metadata_log_max_record_bytes_between_snapshots: Annotated[
+        int, _long("metadata.log.max.record.bytes.between.snapshots", "How many bytes of new metadata call for a snapshot.", 1)
+    ] = 20_971_520
+    metadata_log_max_snapshot_interval_ms: Annotated[
+        int,
+        _long(
+            "metadata.log.max.snapshot.interval.ms",
+            "How old metadata without a snapshot may become; 0 leaves it to the number of bytes.",
+            0,
+        ),
+    ] = 3_600_000
     metadata_max_idle_interval_ms: Annotated[
         int,
         _int(
@@ -300,19 +321,24 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     advertised_listeners: tuple[Listener, ...] = (Listener("PLAINTEXT", "127.0.0.1", 9092, "PLAINTEXT"),)
     inter_broker_listener_name: str = "PLAINTEXT"
     given: Mapping[str, str] = msgspec.field(default_factory=dict)
+    groups: GroupDefaults = GroupDefaults()
 
     @staticmethod
     def of(given: Mapping[str, str], *, is_insecure_allowed: bool = False) -> "BrokerSettings":
         """The settings of these texts by Kafka's keys, checked together; raises SettingsError. Keys without effect are only checked."""
         changes: dict[str, Any] = {"given": dict(given)}
+        group_changes: dict[str, Any] = {}
         for name, text in given.items():
             if name in broker_keys():
                 field, key = broker_keys()[name]
-                changes[field] = key.parse(text)
+                part, _, field = field.rpartition(".")
+                (group_changes if part else changes)[field] = key.parse(text)
             else:
                 key_of(name).parse(text)
         if topic_changes := cast(dict[str, Any], topic_defaults_of(given)):
             changes["topics"] = TopicSettings.of(msgspec.structs.replace(TopicSettings(), **topic_changes), {})
+        if group_changes:
+            changes["groups"] = GroupDefaults(**group_changes)
         return _connected(BrokerSettings(**changes), is_insecure_allowed=is_insecure_allowed)
 
     @property
@@ -359,8 +385,9 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 @cache
 def broker_keys() -> dict[str, tuple[str, Key]]:
-    """(field, key) by broker key, in the order written above; without the keys that supply defaults of topics."""
-    return {key.name: (field, key) for field, key in fields_of(BrokerSettings)}
+    """(field, key) by broker key, in the order written; those of groups as `groups.…`; without the keys that supply defaults of topics."""
+    groups = {key.name: (f"groups.{field}", key) for field, key in fields_of(GroupDefaults)}
+    return {key.name: (field, key) for field, key in fields_of(BrokerSettings)} | groups
 
 
 def key_of(name: str) -> Key:

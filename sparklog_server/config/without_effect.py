@@ -50,21 +50,8 @@ delete.records.purgatory.purge.interval.requests | INT | r | - | 1 |
 early.start.listeners | LIST | r | - | <none> | Listeners that open before the authorizer is ready.
 fetch.purgatory.purge.interval.requests | INT | r | - | 1000 | After how many requests Kafka sweeps parked Fetches; nothing piles up here.
 follower.fetch.last.tiered.offset.enable | BOOLEAN | c | - | false | Let an empty follower begin behind what lies in tiered storage.
-group.consumer.assignment.interval.ms | INT | c | 0.. | 1000 | The shortest time between two assignments of a consumer group.
-group.consumer.assignors | LIST | r | - | uniform,range | How a consumer group shares partitions out: the first is the default.
-group.consumer.heartbeat.interval.ms | INT | r | 1.. | 5000 | How often the members of a consumer group are to report.
 group.consumer.max.assignment.interval.ms | INT | r | 0.. | 15000 | The longest assignment interval a consumer group may set.
-group.consumer.max.heartbeat.interval.ms | INT | r | 1.. | 15000 | The longest heartbeat interval a consumer group may set.
-group.consumer.max.session.timeout.ms | INT | r | 1.. | 60000 | The longest session timeout a consumer group may set.
-group.consumer.max.size | INT | r | 1.. | 2147483647 | The most members of a consumer group.
-group.consumer.migration.policy | STRING | r | ~DISABLED/DOWNGRADE/UPGRADE/BIDIRECTIONAL | bidirectional |
-    Which way groups may change between the classic and the consumer protocol while they have members.
 group.consumer.min.assignment.interval.ms | INT | r | 0.. | 0 | The shortest assignment interval a consumer group may set.
-group.consumer.min.heartbeat.interval.ms | INT | r | 1.. | 5000 | The shortest heartbeat interval a consumer group may set.
-group.consumer.min.session.timeout.ms | INT | r | 1.. | 45000 | The shortest session timeout a consumer group may set.
-group.consumer.regex.refresh.interval.ms | INT | r | 10000.. | 600000 |
-    How often subscriptions by pattern are matched against the topics again.
-group.consumer.session.timeout.ms | INT | r | 1.. | 45000 | How long a member of a consumer group may be silent before it is out.
 group.coordinator.append.linger.ms | INT | r | -1.. | -1 | How long the group coordinator gathers records before an append; -1 adapts.
 group.coordinator.background.threads | INT | r | 1.. | 2 | Threads for background work of the group coordinator.
 group.coordinator.cached.buffer.max.bytes | INT | c | 524288.. | 1048588 |
@@ -72,10 +59,6 @@ group.coordinator.cached.buffer.max.bytes | INT | c | 524288.. | 1048588 |
 group.coordinator.rebalance.protocols | LIST | r | consumer/classic/share/streams | classic,consumer,streams |
     The group protocols that are served.
 group.coordinator.threads | INT | r | 1.. | 4 | Threads of the group coordinator.
-group.initial.rebalance.delay.ms | INT | r | - | 3000 | How long an empty classic group waits for more members before its first rebalance.
-group.max.session.timeout.ms | INT | r | - | 1800000 | The longest session timeout a classic member may ask for.
-group.max.size | INT | r | 1.. | 2147483647 | The most members of a classic group.
-group.min.session.timeout.ms | INT | r | - | 6000 | The shortest session timeout a classic member may ask for.
 group.share.assignment.interval.ms | INT | c | 0.. | 1000 | The shortest time between two assignments of a share group.
 group.share.assignors | LIST | r | - | simple | How a share group shares partitions out: the first is the default.
 group.share.delivery.count.limit | INT | r | 2..10 | 5 | How often a record is delivered to a share group before it is given up.
@@ -126,9 +109,6 @@ log.cleaner.io.buffer.size | INT | c | 0.. | 524288 | The memory of compaction f
 log.dir.failure.timeout.ms | LONG | r | 1.. | 30000 | How long a broker that cannot report a failed data directory goes on before it stops.
 max.connection.creation.rate | INT | c | 0.. | 2147483647 | The most new connections each second.
 max.connections.per.ip.overrides | STRING | c | - |  | Other limits for certain addresses, as address:count, comma separated.
-metadata.log.max.record.bytes.between.snapshots | LONG | r | 1.. | 20971520 | How many bytes of new metadata call for a snapshot.
-metadata.log.max.snapshot.interval.ms | LONG | r | 0.. | 3600000 | How old unsnapshotted metadata may become; 0 switches the rule off.
-metadata.max.retention.ms | LONG | r | - | 604800000 | How long old metadata segments and snapshots are kept.
 metric.reporters | LIST | c | - | org.apache.kafka.common.metrics.JmxReporter | Java classes that report metrics.
 metrics.num.samples | INT | r | 1.. | 2 | How many samples a rate is computed from.
 metrics.recording.level | STRING | r | - | INFO | How much is measured: INFO, DEBUG or TRACE.
@@ -140,8 +120,6 @@ num.replica.alter.log.dirs.threads | INT | r | - | <none> | Threads that move re
 num.replica.fetchers | INT | c | 1.. | 1 | Fetchers for each broker that is followed.
 offsets.commit.timeout.ms | INT | r | 1.. | 5000 | How long an offset commit waits for the replicas of `__consumer_offsets`.
 offsets.load.buffer.size | INT | r | 1.. | 5242880 | How much of `__consumer_offsets` is read at a time when a coordinator starts.
-offsets.retention.check.interval.ms | LONG | r | 1.. | 600000 | How often expired offsets are looked for.
-offsets.retention.minutes | INT | r | 1.. | 10080 | How long the offsets of a group are kept once it is empty.
 offsets.topic.compression.codec | INT | r | - | 0 | The codec of `__consumer_offsets`, by number; 0 is none.
 principal.builder.class | CLASS | b | - | org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder |
     The Java class that names a connection's principal.
