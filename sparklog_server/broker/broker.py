@@ -34,6 +34,7 @@ from sparklog_server.broker.context import (
     ProducerIdBlock,
     Proposed,
     Registration,
+    RequestJob,
     Unfencing,
 )
 from sparklog_server.broker.directories import open_log_dirs, registration
@@ -152,7 +153,16 @@ class Broker:
             now=now,
         )
         self._effects.extend(effects)
-        self._context = Context(settings, cluster_id, self._quorum, self._partitions, allow_all, served=SERVED)
+        self._context = Context(
+            settings,
+            cluster_id,
+            self._quorum,
+            self._partitions,
+            allow_all,
+            served=SERVED,
+            tickets=self._ticket,
+            receive_buffers=(self._receive_buffer, *self._spare_buffers),
+        )
         self._context.propose(
             registration(settings, log_dirs, cluster_id, incarnation_id=Uuid(self._entropy(16))), Registration(), BROKER_PRINCIPAL, now
         )
@@ -162,9 +172,7 @@ class Broker:
         """Begin a clean stop: answer nothing more, make everything durable, then close the logs. `is_stopped` tells the end."""
         self.is_stopping = True
         self.is_ready = False
-        self._partitions.retention.stop()
-        if self._partitions.cleaning is not None:
-            self._partitions.cleaning.stop()
+        self._partitions.stop()
         return self._end_of_turn(now)
 
     def _ticket(self) -> Ticket:
@@ -249,11 +257,29 @@ class Broker:
         error = result if isinstance(result, StorageError) else None
         if isinstance(result, Exception) and error is None:
             raise result  # our own fault: a job may fail only by the disk's
-        if not self._partitions.finished(ticket, result, now):
+        job = self._context.jobs.pop(ticket, None)
+        if job is not None:
+            self._job_finished(job, result, now)
+        elif not self._partitions.finished(ticket, result, now):
             self._effects.extend(self._quorum.synced(ticket, error, now))
         self._effects.extend(self._partitions.jobs)
         self._partitions.jobs.clear()
         return self._end_of_turn(now)
+
+    def _job_finished(self, job: RequestJob, result: object, now: Instant) -> None:
+        """Go on with a request; also when its session is gone, since a produce without acknowledgement counts all the same."""
+        self._context.copied_bytes -= job.copied_bytes
+        if self.is_stopping:
+            return
+        call, session = job.call, job.call.session
+        answer = job.finished(result, now)
+        if session.is_closing or call.answer is not None:
+            return
+        if isinstance(answer, Message):
+            self._answer(call, answer)
+        elif answer in (Parked.FLOWING, Parked.SILENT):
+            session.held_by = None
+            self._resumable.append(session)
 
     def tick(self, now: Instant) -> list[Effect]:
         """Time has passed: answer those whose time is up."""
@@ -306,8 +332,9 @@ class Broker:
         if isinstance(answer, Message):
             self._answer(call, answer)
         elif answer is not Parked.SILENT:
-            session.owed.append(call)
-            if answer is Parked.MUTING:
+            if answer is not Parked.MUTING_SILENT:
+                session.owed.append(call)
+            if answer is not Parked.FLOWING:
                 session.held_by = call
             if not session.is_muted and (session.held_by is not None or len(session.owed) >= self._in_flight_max):
                 self._mute(session)
@@ -382,7 +409,7 @@ class Broker:
         for session, reason in context.disconnects:
             self._close(session, reason)
         context.disconnects.clear()
-        if self.is_stopping and not self.is_stopped and partitions.is_quiet and self._quorum.is_quiet:
+        if self.is_stopping and not self.is_stopped and partitions.is_quiet and self._quorum.is_quiet and not context.jobs:
             self._quorum.close(now)
             partitions.close(now)
             if self._metadata_dir is not None:

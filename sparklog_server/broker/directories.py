@@ -15,6 +15,8 @@ from sparklog_server.replica.directory import Trace
 def open_log_dirs(settings: BrokerSettings, disk: Disk, entropy: Callable[[int], bytes], trace: Trace, now: Instant) -> list[LogDir]:
     """The directory of the metadata log, then those of the data; one that cannot be read is left out, for the others can serve without it.
 
+    A log that is damaged costs its partition alone.
+
     Raises DirectoryRefused, DirectoryInUse, and StorageError for the metadata log's or if no other can be read.
     """
     opened: list[LogDir] = []
@@ -37,6 +39,8 @@ def open_log_dirs(settings: BrokerSettings, disk: Disk, entropy: Callable[[int],
             trace("log-directory-offline", path=path, reason=str(error))
             failed = error
             continue
+        for topic_partition, damaged in log_dir.damaged.items():
+            trace("partition-offline", partition=str(topic_partition), reason=str(damaged.error))
         cluster_id = log_dir.cluster_id
         opened.append(log_dir)
     if failed is not None and not any(log_dir.path in settings.log_dirs for log_dir in opened):

@@ -1,7 +1,7 @@
 """What tells damage from a torn tail: sound batches behind the place where the walk had to stop, below the recovery point.
 
-A crash tears only what was never promised, so a tail is cut in silence. Where a promise is in the way nothing is cut: the broker does not
-start on this directory until somebody has looked.
+A crash tears only what was never promised, so a tail is cut in silence. Where a promise is in the way nothing is cut: the log stays as it
+is, and its partition offline, until somebody has looked.
 """
 
 from sparklog.kernels import scan
@@ -14,8 +14,12 @@ _MAGIC_POSITION = 16
 _SEARCH_BYTES_MAX = 16 << 20
 
 
+class LogDamaged(StorageError):
+    """The disk gave what it has, and it is not what was promised: this log cannot be used, others beside it can."""
+
+
 def refuse_to_cut(segment: Segment, position: int, *, last: tuple[int, int], recovery_point: int, is_followed: bool) -> None:
-    """Raise StorageError if cutting at `position` would take batches that were durable.
+    """Raise LogDamaged if cutting at `position` would take batches that were durable.
 
     `last` is (position, offset that was due there) of the last durable batch before it, whose own offset, length or end may be what is
     damaged; `is_followed` by a segment that was durable.
@@ -25,7 +29,7 @@ def refuse_to_cut(segment: Segment, position: int, *, last: tuple[int, int], rec
             f"no batch can begin at byte {position}, but durable ones follow, up to the recovery point {recovery_point}. Nothing was "
             "changed: restore the file, or take the partition's line out of recovery-point-offset-checkpoint to have it cut there"
         )
-        raise StorageError(segment.file.path, "recover", reason)
+        raise LogDamaged(segment.file.path, "recover", reason)
 
 
 def _has_sound_batch(file: DiskFile, position: int, start: int, limit: int) -> bool:

@@ -8,17 +8,24 @@
     <topic>-<n>.<uuid>-stray/          one that no topic claimed when the broker started: for the operator to look at, or to remove
 
 The metadata log, `__cluster_metadata-0`, may lie here too; it is not ours.
+
+What a checkpoint says of a deleted log would pass for true of the next of its name, and what it says of records that were cut, of those
+written in their place. So no log is begun while a checkpoint may name it, and none is cut below where one may vouch for it: a checkpoint
+that was rendered afterwards must be on disk first.
 """
 
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from sparklog.model import ZERO_UUID, Instant, NodeId, Offset, TopicPartition, Uuid
 from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_offsets, parse_properties, render_offsets, render_properties
 from sparklog_server.disk.door import Disk, DiskFile
 
+from .damage import LogDamaged
 from .partition_log import PartitionLog
+from .segment import LOG_SUFFIX, file_name
 from .settings import LogSettings
 
 META_FILE = "meta.properties"
@@ -34,6 +41,8 @@ STRAY_SUFFIX = "-stray"
 ASIDE_SUFFIX = ".tmp"
 _NAME_MAX = 255
 _NO_BROKER_EPOCH = -1
+_NOTHING = Offset(-1)
+_NO_LIMITS: Mapping[TopicPartition, Offset] = {}
 _META_KEYS = frozenset(("version", "cluster.id", "node.id", "directory.id"))
 
 
@@ -46,10 +55,30 @@ class DirectoryRefused(Exception):
         self.reason = reason
 
 
+class Damaged(NamedTuple):
+    """A log that cannot be opened, and what the checkpoints say of it: its damage shows only as long as they keep to that."""
+
+    topic_id: Uuid
+    error: LogDamaged
+    recovery_point: Offset
+    high_watermark: Offset
+    log_start_offset: Offset
+
+
+class Wanted(NamedTuple):
+    """A log to be begun."""
+
+    topic_partition: TopicPartition
+    topic_id: Uuid
+    settings: LogSettings
+
+
 class LogDir:
     """The partitions of one data directory, which this process holds locked.
 
-    Invariants: `logs` has one open log per partition directory; `high_watermarks` is what the checkpoint said on opening.
+    Invariants: each partition directory has an open log in `logs`, or is in `damaged`; `high_watermarks` is what the checkpoint said on
+    opening of those that are there still; `_vouched` has whom the checkpoints may name, on disk or on their way there, and the greatest
+    recovery point they may give.
     """
 
     def __init__(
@@ -62,7 +91,9 @@ class LogDir:
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.high_watermarks: dict[TopicPartition, Offset] = {}
         self.was_clean = False
-        self._checkpointed: dict[TopicPartition, None] = {}  # whom the checkpoints may name, on disk or on their way there
+        self.damaged: dict[TopicPartition, Damaged] = {}
+        self._vouched: dict[TopicPartition, Offset] = {}
+        self._rendered: dict[TopicPartition, Offset] = {}  # whom the newest checkpoint names
         self._disk = disk
         self._entropy = entropy
 
@@ -81,7 +112,8 @@ class LogDir:
     ) -> "LogDir":
         """Lock the directory, format it if it is new, and open every partition in it.
 
-        `cluster_id` None takes that of the directory, or makes one. Raises DirectoryInUse, DirectoryRefused, StorageError.
+        `cluster_id` None takes that of the directory, or makes one. Raises DirectoryInUse, DirectoryRefused, StorageError. A log
+        that is damaged is left as it is, in `damaged`.
         """
         disk.make_directory(path)
         disk.lock(path)
@@ -102,7 +134,10 @@ class LogDir:
         self.high_watermarks = self._read_checkpoint(HIGH_WATERMARK_FILE)
         recovery_points = self._read_checkpoint(RECOVERY_POINT_FILE)
         log_starts = self._read_checkpoint(LOG_START_FILE)
-        self._checkpointed = dict.fromkeys((*self.high_watermarks, *recovery_points, *log_starts))
+        self._vouched = {
+            topic_partition: recovery_points.get(topic_partition, Offset(0))
+            for topic_partition in (*self.high_watermarks, *recovery_points, *log_starts)
+        }
         for name in disk.list(path):
             if name.endswith((DELETE_SUFFIX, ASIDE_SUFFIX)):
                 disk.remove(f"{path}/{name}")
@@ -110,17 +145,25 @@ class LogDir:
             topic_partition = partition_of(name)
             if topic_partition is None or topic_partition == METADATA_LOG:
                 continue
-            log = self.logs[topic_partition] = PartitionLog.open(
-                disk,
-                f"{path}/{name}",
-                topic_partition,
-                _read_topic_id(disk, f"{path}/{name}"),
-                settings_for(topic_partition.topic),
-                now=now,
-                recovery_point=recovery_points.get(topic_partition, Offset(0)),
-                was_clean=self.was_clean,
-                log_start_offset=log_starts.get(topic_partition, Offset(0)),
-            )
+            topic_id = _read_topic_id(disk, f"{path}/{name}")
+            recovery_point = recovery_points.get(topic_partition, Offset(0))
+            log_start = log_starts.get(topic_partition, Offset(0))
+            try:
+                log = self.logs[topic_partition] = PartitionLog.open(
+                    disk,
+                    f"{path}/{name}",
+                    topic_partition,
+                    topic_id,
+                    settings_for(topic_partition.topic),
+                    now=now,
+                    recovery_point=recovery_point,
+                    was_clean=self.was_clean,
+                    log_start_offset=log_start,
+                )
+            except LogDamaged as error:
+                high_watermark = self.high_watermarks.get(topic_partition, Offset(0))
+                self.damaged[topic_partition] = Damaged(topic_id, error, recovery_point, high_watermark, log_start)
+                continue
             if not self.was_clean and log.topic_id != ZERO_UUID:
                 # Of a process that was killed before it synced: it must not vanish from under records that are acknowledged now.
                 log.sync_with_next(disk.open(f"{path}/{name}/{PARTITION_METADATA_FILE}"))
@@ -131,12 +174,12 @@ class LogDir:
     def _lower_recovery_points(self, checkpointed: Mapping[TopicPartition, Offset]) -> None:
         """Where recovery had to cut below it, the checkpoint must not vouch for what will be written there anew."""
         lowered = {
-            topic_partition: min(offset, self.logs[topic_partition].recovery_point)
+            topic_partition: min(offset, self.logs[topic_partition].recovery_point) if topic_partition in self.logs else offset
             for topic_partition, offset in checkpointed.items()
-            if topic_partition in self.logs
         }
-        if any(offset < checkpointed[topic_partition] for topic_partition, offset in lowered.items()):
+        if lowered != checkpointed:
             self._disk.write(f"{self.path}/{RECOVERY_POINT_FILE}", render_offsets(lowered))
+            self._vouched.update(lowered)
 
     def _read_checkpoint(self, name: str) -> dict[TopicPartition, Offset]:
         content = self._disk.read(f"{self.path}/{name}")
@@ -150,85 +193,137 @@ class LogDir:
     # -- partitions
 
     def create(self, topic_partition: TopicPartition, topic_id: Uuid, settings: LogSettings, now: Instant) -> PartitionLog:
-        """Make the directory of a partition and begin its log. Raises StorageError."""
-        assert topic_partition not in self.logs, topic_partition
-        if topic_partition in self._checkpointed:
-            self._strike_out()
+        """Make the directory of a partition and begin its log; no checkpoint may name it. Raises StorageError."""
+        assert not self.is_vouched(topic_partition), topic_partition
         directory = f"{self.path}/{topic_partition}"
         self._disk.make_directory(directory)
         log = PartitionLog.open(self._disk, directory, topic_partition, topic_id, settings, now=now)
-        self.logs[topic_partition] = log
+        self.adopt(log)
         self.identify(topic_partition, topic_id)
         return log
 
-    def _strike_out(self) -> None:
-        """Take those that are gone out of the checkpoints: what is said of a deleted log would pass for true of the next of its name.
+    def create_job(self, wanted: Sequence[Wanted], now: Instant) -> Callable[[], list[PartitionLog]]:
+        """The job that begins many logs, durably, and gives them for `adopt`; no checkpoint may name them."""
+        assert not any(self.is_vouched(one.topic_partition) for one in wanted)
+        disk, path = self._disk, self.path
 
-        Blocks, for the first record must not come before. Raises StorageError.
-        """
-        for name in (RECOVERY_POINT_FILE, HIGH_WATERMARK_FILE, LOG_START_FILE):
-            offsets = self._read_checkpoint(name)
-            kept = {topic_partition: offset for topic_partition, offset in offsets.items() if topic_partition in self.logs}
-            if len(kept) < len(offsets):
-                self._disk.write(f"{self.path}/{name}", render_offsets(kept))
-        self._checkpointed = dict.fromkeys(self.logs)
-        self.high_watermarks = {
-            topic_partition: offset for topic_partition, offset in self.high_watermarks.items() if topic_partition in self.logs
-        }
+        def begin() -> list[PartitionLog]:
+            # The handles go when this returns: a job may not keep descriptors, and the logs open theirs on need.
+            files: list[DiskFile] = []
+            for one in wanted:
+                directory = f"{path}/{one.topic_partition}"
+                disk.make_directory(directory)
+                files.append(disk.open(f"{directory}/{file_name(0, LOG_SUFFIX)}", create=True))
+                files.append(_write_topic_id(disk, directory, one.topic_id))
+            disk.sync(files)
+            files.clear()
+            return [
+                PartitionLog.open(disk, f"{path}/{topic_partition}", topic_partition, topic_id, settings, now=now)
+                for topic_partition, topic_id, settings in wanted
+            ]
+
+        return begin
+
+    def adopt(self, log: PartitionLog) -> None:
+        """Take a log that was begun into service."""
+        assert log.topic_partition not in self.logs, log.topic_partition
+        self.logs[log.topic_partition] = log
+
+    def is_vouched(self, topic_partition: TopicPartition, offset: Offset = _NOTHING) -> bool:
+        """Whether a checkpoint, on disk or on its way there, may name a partition, and vouch for its records beyond `offset` if given."""
+        vouched = self._vouched.get(topic_partition)
+        return vouched is not None and vouched > offset
 
     def identify(self, topic_partition: TopicPartition, topic_id: Uuid) -> None:
         """Write down which topic a partition belongs to; durable with its next sync, as its first record is. Raises StorageError."""
         log = self.logs[topic_partition]
-        metadata = self._disk.open(f"{log.directory}/{PARTITION_METADATA_FILE}", create=True)
-        metadata.truncate(0)
-        metadata.append(f"version: 0\ntopic_id: {encode_uuid(topic_id)}".encode())
         log.topic_id = topic_id
-        log.sync_with_next(metadata)
+        log.sync_with_next(_write_topic_id(self._disk, log.directory, topic_id))
 
-    def delete(self, topic_partition: TopicPartition) -> Callable[[], None]:
-        """Take a partition out of service by renaming its directory; the job that is returned removes the files. Raises StorageError."""
-        doomed = self._rename(topic_partition, DELETE_SUFFIX)
+    def delete_job(self, topic_partitions: Iterable[TopicPartition]) -> Callable[[], Callable[[], None]]:
+        """Take partitions out of service: the job that renames their directories, and gives the one that removes the files."""
         disk = self._disk
-        return lambda: disk.remove(doomed)
+        renames = [self._take_out(topic_partition, DELETE_SUFFIX) for topic_partition in topic_partitions]
+
+        def remove() -> None:
+            for _, doomed in renames:
+                disk.remove(doomed)
+
+        def rename() -> Callable[[], None]:
+            for directory, doomed in renames:
+                disk.rename(directory, doomed)
+            return remove
+
+        return rename
 
     def set_aside(self, topic_partition: TopicPartition) -> str:
-        """Take a partition out of service and keep its files; returns where. Raises StorageError."""
-        return self._rename(topic_partition, STRAY_SUFFIX)
-
-    def _rename(self, topic_partition: TopicPartition, ending: str) -> str:
-        log = self.logs.pop(topic_partition)
-        log.close()
-        suffix = f".{self._entropy(16).hex()}{ending}"
-        path = f"{self.path}/{str(topic_partition)[: _NAME_MAX - len(suffix)]}{suffix}"
-        self._disk.rename(log.directory, path)
+        """Take a partition out of service and keep its files; returns where. Blocks. Raises StorageError."""
+        directory, path = self._take_out(topic_partition, STRAY_SUFFIX)
+        self._disk.rename(directory, path)
         return path
+
+    def _take_out(self, topic_partition: TopicPartition, ending: str) -> tuple[str, str]:
+        """Know a partition no more: where it lies, and the name that its directory is to get."""
+        log = self.logs.pop(topic_partition, None)
+        if log is None:
+            del self.damaged[topic_partition]
+        else:
+            log.close()
+        self.high_watermarks.pop(topic_partition, None)
+        suffix = f".{self._entropy(16).hex()}{ending}"
+        name = str(topic_partition)
+        return f"{self.path}/{name}", f"{self.path}/{name[: _NAME_MAX - len(suffix)]}{suffix}"
 
     # -- checkpoints
 
-    def checkpoint_job(self, high_watermarks: Mapping[TopicPartition, Offset]) -> Callable[[], None]:
-        """The checkpoints as of now, and the job that makes them durable. One at a time."""
+    def checkpoint_job(
+        self, high_watermarks: Mapping[TopicPartition, Offset], limits: Mapping[TopicPartition, Offset] = _NO_LIMITS
+    ) -> Callable[[], None]:
+        """The checkpoints as of now, and the job that makes them durable; `checkpointed` follows. One at a time.
+
+        They vouch for no record beyond the `limits`, where logs are about to be cut.
+        """
         disk, path = self._disk, self.path
         recovery_points = {topic_partition: log.recovery_point for topic_partition, log in self.logs.items()}
         # Also where the first segment begins there: until the files before it are renamed, a crash brings them back.
         log_starts = {topic_partition: log.log_start_offset for topic_partition, log in self.logs.items() if log.log_start_offset > 0}
+        high_watermarks = dict(high_watermarks)
+        for topic_partition, damaged in self.damaged.items():
+            recovery_points[topic_partition] = damaged.recovery_point
+            high_watermarks[topic_partition] = damaged.high_watermark
+            log_starts[topic_partition] = damaged.log_start_offset
+        for topic_partition, limit in limits.items():
+            for offsets in (recovery_points, high_watermarks):
+                if topic_partition in offsets:
+                    offsets[topic_partition] = min(offsets[topic_partition], limit)
         contents = {
             RECOVERY_POINT_FILE: render_offsets(recovery_points),
             HIGH_WATERMARK_FILE: render_offsets(high_watermarks),
             LOG_START_FILE: render_offsets(log_starts),
         }
-        self._checkpointed |= dict.fromkeys(recovery_points)
+        self._rendered = recovery_points
+        for topic_partition, offset in recovery_points.items():
+            self._vouched[topic_partition] = max(self._vouched.get(topic_partition, offset), offset)
 
         def write() -> None:
             disk.sync([disk.replace(f"{path}/{name}", content) for name, content in contents.items()])
 
         return write
 
-    def checkpoint(self, high_watermarks: Mapping[TopicPartition, Offset]) -> None:
+    def checkpointed(self) -> None:
+        """The newest checkpoint is on disk, and no other is on its way there."""
+        self._vouched = dict(self._rendered)
+
+    def checkpoint(self, high_watermarks: Mapping[TopicPartition, Offset], limits: Mapping[TopicPartition, Offset] = _NO_LIMITS) -> None:
         """Write the checkpoints now. Blocks. Raises StorageError."""
-        self.checkpoint_job(high_watermarks)()
+        self.checkpoint_job(high_watermarks, limits)()
+        self.checkpointed()
 
     def close(self, high_watermarks: Mapping[TopicPartition, Offset], now: Instant, *, broker_epoch: int = _NO_BROKER_EPOCH) -> None:
-        """Stop cleanly: everything durable, nothing left to scan, then the mark that says so. Raises StorageError."""
+        """Stop cleanly: everything durable, nothing left to scan, then the mark that says so. Raises StorageError.
+
+        No mark while a log is damaged: what it had is promised still, and looked for at the next start.
+        """
         files: list[DiskFile] = []
         for log in self.logs.values():
             if not log.is_closed:
@@ -239,8 +334,9 @@ class LogDir:
                 log.synced(log.log_end_offset)
                 log.close()
         self.checkpoint(high_watermarks)
-        mark = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
-        self._disk.write(f"{self.path}/{CLEAN_SHUTDOWN_FILE}", mark.encode())
+        if not self.damaged:
+            mark = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
+            self._disk.write(f"{self.path}/{CLEAN_SHUTDOWN_FILE}", mark.encode())
         self._disk.unlock(self.path)
 
 
@@ -275,6 +371,14 @@ def new_uuid(entropy: Callable[[int], bytes]) -> Uuid:
         if not encode_uuid(uuid).startswith("-"):
             return uuid
     raise AssertionError("entropy without entropy")
+
+
+def _write_topic_id(disk: Disk, directory: str, topic_id: Uuid) -> DiskFile:
+    """Write down which topic a partition directory belongs to; the file is to be synced."""
+    metadata = disk.open(f"{directory}/{PARTITION_METADATA_FILE}", create=True)
+    metadata.truncate(0)
+    metadata.append(f"version: 0\ntopic_id: {encode_uuid(topic_id)}".encode())
+    return metadata
 
 
 def _read_topic_id(disk: Disk, directory: str) -> Uuid:

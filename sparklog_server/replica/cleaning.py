@@ -89,6 +89,8 @@ class Cleaning:
         self._rounds: dict[Partition, _Work] = {}
         self._waiting: dict[Ticket, _Work] = {}
         self._checkpoints: dict[Ticket, Directory] = {}
+        self._named: dict[Directory, dict[TopicPartition, Offset]] = {}  # by the checkpoint on disk, or one on its way there
+        self._rendered: dict[Directory, dict[TopicPartition, Offset]] = {}
         self._dirty: dict[Directory, None] = {}
         self._uncleanable: dict[Partition, None] = {}
         for directory in directories:
@@ -103,6 +105,7 @@ class Cleaning:
         except StorageError as error:
             directory.storage_failed(error)
             return
+        self._named[directory] = offsets
         for topic_partition, offset in offsets.items():
             log = directory.log_dir.logs.get(topic_partition)
             if log is not None and log.log_start_offset <= offset <= log.log_end_offset:
@@ -111,8 +114,15 @@ class Cleaning:
     def removed(self, partition: Partition, directory: Directory) -> None:
         """A log is gone: its checkpoint must not vouch for the next topic of its name."""
         self._uncleanable.pop(partition, None)
-        if partition.log.settings.is_compacted:
+        if partition.topic_partition in self._named.get(directory, {}):
             self._dirty[directory] = None
+
+    def holds(self, topic_partition: TopicPartition, directory: Directory) -> bool:
+        """Whether a job may still touch the files of a partition of this name, or the checkpoint of its directory names it."""
+        if topic_partition in self._named.get(directory, {}):
+            self._dirty[directory] = None
+            return True
+        return any(work.ticket is not None and work.partition.topic_partition == topic_partition for work in self._rounds.values())
 
     # -- when
 
@@ -126,7 +136,7 @@ class Cleaning:
         if self.is_stopping:
             return None
         times = [work.resume_at_us for work in self._rounds.values() if work.ticket is None]
-        if self._dirty:
+        if any(directory not in self._checkpoints.values() for directory in self._dirty):
             times.append(Micros(0))
         if self.look_at_us is not None and len(self._rounds) < self.limits.threads:
             times.append(self.look_at_us)
@@ -148,10 +158,12 @@ class Cleaning:
         if self.look_at_us is not None and self.look_at_us <= now.mono_us:
             self._look(now)
         runs = [self._work_on(work, now) for work in self._rounds.values() if work.ticket is None and work.resume_at_us <= now.mono_us]
-        for directory in self._dirty:
-            if directory.error is None:
+        dirty, self._dirty = self._dirty, {}
+        for directory in dirty:
+            if directory in self._checkpoints.values():
+                self._dirty[directory] = None  # two at once could put the older over the newer
+            elif directory.error is None:
                 runs.append(self._checkpoint(directory))
-        self._dirty.clear()
         return runs
 
     def _compacted(self) -> Iterator[tuple[Directory, Partition]]:
@@ -206,6 +218,7 @@ class Cleaning:
         """The result of a job of ours and what follows at once; None if the ticket is somebody else's."""
         directory = self._checkpoints.pop(ticket, None)
         if directory is not None:
+            self._named[directory] = self._rendered.pop(directory)
             if isinstance(result, StorageError):
                 directory.storage_failed(result)
             return []
@@ -286,6 +299,8 @@ class Cleaning:
         }
         ticket = self._tickets()
         self._checkpoints[ticket] = directory
+        self._rendered[directory] = offsets
+        self._named[directory] = self._named.get(directory, {}) | offsets
         return Run(partial(self._disk.write, f"{directory.log_dir.path}/{CHECKPOINT_FILE}", render_offsets(offsets)), ticket)
 
 

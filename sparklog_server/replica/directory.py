@@ -28,6 +28,7 @@ class Directory:
         "_checkpoint_at_us",
         "_checkpoint_interval_us",
         "_checkpointed_starts",
+        "_cuts",
         "_dirty",
         "_failed",
         "_in_flight",
@@ -61,6 +62,7 @@ class Directory:
         self._checkpoint_interval_us = checkpoint_interval_ms * 1000
         self._log_start_interval_us = log_start_interval_ms * 1000
         self._checkpointed_starts: list[tuple[Partition, Offset]] = []  # by the checkpoint that is in flight
+        self._cuts: dict[Partition, Offset] = {}  # where logs are to be cut once no checkpoint vouches for what goes
         self._unsynced_bytes_max = unsynced_bytes_max
         self._unsynced_bytes = 0  # appended, and waiting for the next sync
         self._settling_bytes = 0  # in the sync that is in flight
@@ -144,15 +146,21 @@ class Directory:
         self._checkpoint_at_us = None
         self._is_checkpointing = True
         self._checkpointed_starts = [(partition, partition.log.log_start_offset) for partition in self.partitions]
-        return self.log_dir.checkpoint_job(self.high_watermarks())
+        limits = {partition.topic_partition: offset for partition, offset in self._cuts.items() if partition in self.partitions}
+        return self.log_dir.checkpoint_job(self.high_watermarks(), limits)
 
-    def checkpoint_finished(self, error: StorageError | None) -> None:
+    def checkpoint_finished(self, error: StorageError | None, now: Instant) -> None:
         """The checkpoint in flight is on disk, or never will be."""
         self._is_checkpointing = False
         starts, self._checkpointed_starts = self._checkpointed_starts, []
         if error is not None:
             self.storage_failed(error)
             return
+        self.log_dir.checkpointed()
+        cuts, self._cuts = self._cuts, {}
+        for partition, offset in cuts.items():
+            if partition in self.partitions:
+                self.cut(partition, offset, now)
         for partition, log_start in starts:
             partition.log_start_written(log_start)
 
@@ -162,10 +170,25 @@ class Directory:
         if self._checkpoint_at_us is None or self._checkpoint_at_us > due_us:
             self._checkpoint_at_us = Micros(due_us)
 
-    def created(self, now: Instant) -> None:
-        """A log was begun here: a checkpoint that is in flight may name an earlier one of its name, and is followed by another at once."""
-        if self._is_checkpointing:
+    def checkpoint_now(self, now: Instant) -> None:
+        """Somebody waits for a checkpoint that is rendered from now on."""
+        if self.error is None:
             self._checkpoint_at_us = now.mono_us
+
+    def cut(self, partition: Partition, offset: Offset, now: Instant) -> bool:
+        """Drop what reaches `offset` or beyond it from a log that nobody appends to: now, or once no checkpoint vouches for it any more.
+
+        Gives whether it is done. What would be written in the place of the old records must not pass for durable after a crash.
+        """
+        if self.log_dir.is_vouched(partition.topic_partition, offset):
+            self._cuts[partition] = min(offset, self._cuts.get(partition, offset))
+            self.checkpoint_now(now)
+            return False
+        try:
+            partition.log.truncate_to(offset)
+        except StorageError as error:
+            self.storage_failed(error)
+        return True
 
     def high_watermarks(self) -> dict[TopicPartition, Offset]:
         """The high watermark of every partition here."""
@@ -182,5 +205,6 @@ class Directory:
         self._unsynced_bytes = self._settling_bytes = 0
         self.sync_at_us = None
         self._checkpoint_at_us = None
+        self._cuts = {}
         for partition in self.partitions:
             partition.go_offline()

@@ -15,7 +15,7 @@ from sparklog.model import Instant, LeaderEpoch, Millis, NodeId, Offset, TopicPa
 from sparklog_server.disk.door import DiskFile, StorageError
 from sparklog_server.log.partition_log import AppendResult, PartitionLog
 from sparklog_server.log.settings import INT64_MAX, LogSettings
-from sparklog_server.log.validate import RecordsRefused
+from sparklog_server.log.validate import RecordsRefused, Sent
 from sparklog_server.replica.leader import LeaderReplica
 from sparklog_server.replica.purgatory import Purgatory
 
@@ -173,7 +173,7 @@ class Partition:
 
     # -- append, read and sync
 
-    def append(self, records: memoryview, now: Instant) -> AppendResult:
+    def append(self, records: Sent, now: Instant) -> AppendResult:
         """Append a client's batch as leader. Raises PartitionUnavailable or RecordsRefused."""
         leader = self.leader
         if leader is None:
@@ -249,12 +249,12 @@ class Partition:
         return self.log.begin_sync()
 
     def synced(self, end_offset: Offset) -> None:
-        """Every record below `end_offset` is durable."""
+        """Every record below `end_offset` is durable, but those that were cut and written anew meanwhile."""
         if self.error is ErrorCode.KAFKA_STORAGE_ERROR:
             return
         self.log.synced(end_offset)
         if self._waits_for_sync:
-            self._own_end_moved(end_offset)
+            self._own_end_moved(self.log.recovery_point)
 
     # -- the log start
 

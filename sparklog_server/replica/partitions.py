@@ -1,16 +1,18 @@
 """Every partition this node holds, kept in step with the metadata image, over all its log directories."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 
 from sparklog.effects import Effect, Run, Sync
 from sparklog.errors import ErrorCode
 from sparklog.model import ZERO_UUID, Instant, Micros, NodeId, Offset, Ticket, TopicPartition, Uuid
 from sparklog_server.disk.door import StorageError
+from sparklog_server.log.log_dir import Wanted
 from sparklog_server.log.partition_log import PartitionLog
 from sparklog_server.log.settings import LogSettings
 from sparklog_server.metadata.image import TOPIC_RESOURCE, MetadataDelta, PartitionImage
 from sparklog_server.replica.cleaning import Cleaning
 from sparklog_server.replica.directory import Directory, Trace
+from sparklog_server.replica.openings import IN_TURN_MAX, Begun, Openings
 from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.retention import Retention
 
@@ -22,7 +24,8 @@ class Partitions:
     """The partitions of this node by topic and index.
 
     `released` collects the tokens whose wait is over, `jobs` what follows from finished ones; the broker drains both each turn.
-    Invariant: a topic's entry exists exactly while the image places at least one of its partitions here.
+    Invariants: a topic's entry exists only while the image places at least one of its partitions here; whoever it places here is open, in
+    `_wanted` or in `_offline`. A wanted one waits while a job or a checkpoint may still touch or name an earlier log of its name.
     """
 
     def __init__(
@@ -55,9 +58,10 @@ class Partitions:
         self._by_topic: dict[str, dict[int, Partition]] = {}
         self._syncs: dict[Ticket, Directory] = {}
         self._checkpoints: dict[Ticket, Directory] = {}
-        self._removals: set[Ticket] = set()
+        self._openings = Openings(tickets=tickets, trace=trace)
         self.retention = retention
-        self._postponed: dict[TopicPartition, tuple[Uuid, PartitionImage]] = {}  # until the files of an earlier log have their names
+        self._wanted: dict[TopicPartition, tuple[Uuid, PartitionImage]] = {}
+        self._waiting: dict[TopicPartition, None] = {}  # of the wanted, those whose names are held
         self.cleaning: Cleaning | None = None
 
     def find(self, topic: str, index: int) -> Partition | None:
@@ -67,8 +71,12 @@ class Partitions:
 
     def absence(self, topic: str, index: int) -> ErrorCode:
         """Why `find` gives nothing."""
-        is_offline = TopicPartition(topic, index) in self._offline
-        return ErrorCode.KAFKA_STORAGE_ERROR if is_offline else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        topic_partition = TopicPartition(topic, index)
+        if topic_partition in self._offline:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        # A client asks again for either code; this one does not have it doubt the topic.
+        is_wanted = topic_partition in self._wanted
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER if is_wanted else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def __iter__(self) -> Iterator[Partition]:
         for partitions in self._by_topic.values():
@@ -84,6 +92,7 @@ class Partitions:
         for changed in delta.partitions_changed:
             if self._node_id in changed.after.replicas:
                 self._follow(changed.topic_partition, changed.topic_id, changed.after, now)
+        effects.extend(self._open([changed.topic_partition for changed in delta.partitions_changed], now))
         for resource_type, name in delta.configs_changed:
             if resource_type == TOPIC_RESOURCE:
                 self._reconfigure(name)
@@ -94,11 +103,12 @@ class Partitions:
     def _set_strays_aside(self) -> None:
         """After the first image: the logs that no topic claims, left by a crash between a deletion and its renaming (or metadata lost)."""
         for directory in self.directories:
-            claimed = frozenset(partition.topic_partition for partition in directory.partitions)
-            for topic_partition in sorted(directory.log_dir.logs.keys() - claimed):
+            log_dir = directory.log_dir
+            claimed = frozenset(partition.topic_partition for partition in directory.partitions) | self._offline.keys()
+            for topic_partition in sorted((log_dir.logs.keys() | log_dir.damaged.keys()) - claimed):
                 if directory.error is None:
                     try:
-                        path = directory.log_dir.set_aside(topic_partition)
+                        path = log_dir.set_aside(topic_partition)
                     except StorageError as error:
                         directory.storage_failed(error)
                     else:
@@ -106,12 +116,9 @@ class Partitions:
 
     def _follow(self, topic_partition: TopicPartition, topic_id: Uuid, placement: PartitionImage, now: Instant) -> None:
         partition = self.find(topic_partition.topic, topic_partition.partition)
-        if partition is None and topic_partition in self.retention.renaming:
-            self._postponed[topic_partition] = topic_id, placement
-            return
         if partition is None:
-            partition = self._open(topic_partition, topic_id, placement, now)
-        if partition is None:
+            self._offline.pop(topic_partition, None)
+            self._wanted[topic_partition] = topic_id, placement
             return
         leader = partition.leader
         if placement.leader == self._node_id and (leader is None or leader.leader_epoch != placement.leader_epoch):
@@ -124,46 +131,122 @@ class Partitions:
                 self.cleaning.watch(partition)
             partition.in_sync_min = self._in_sync_min_for(topic)
 
-    def _open(self, topic_partition: TopicPartition, topic_id: Uuid, placement: PartitionImage, now: Instant) -> Partition | None:
-        directory = self._home_of(topic_partition, placement.directory_of(self._node_id))
-        if directory is None:
-            self._trace("partition-has-no-directory", partition=str(topic_partition))
-            self._offline[topic_partition] = None
-            return None
-        settings = self._settings_for(topic_partition.topic)
-        log_dir = directory.log_dir
-        log: PartitionLog | None = log_dir.logs.get(topic_partition)
+    # -- begin and open
+
+    def _open(self, names: Iterable[TopicPartition], now: Instant) -> list[Run]:
+        """Open those of these that are wanted and whose names are free; logs that are yet to be made are made by jobs if they are many."""
+        settings: dict[str, LogSettings] = {}
+        missing: dict[Directory, list[Wanted]] = {}
+        for topic_partition in names:
+            if topic_partition not in self._wanted:
+                continue
+            topic_id, placement = self._wanted[topic_partition]
+            home = self._home_of(topic_partition, placement.directory_of(self._node_id), missing)
+            if home is None:
+                self._trace("partition-has-no-directory", partition=str(topic_partition))
+            if home is None or not self._is_usable(topic_partition, topic_id, home):
+                self._give_up(topic_partition)
+                continue
+            log = home.log_dir.logs.get(topic_partition)
+            if log is not None:
+                self._serve(log, home, placement, now)
+            elif self._is_name_held(topic_partition, home, now):
+                self._waiting[topic_partition] = None
+            else:
+                topic = topic_partition.topic
+                if topic not in settings:
+                    settings[topic] = self._settings_for(topic)
+                missing.setdefault(home, []).append(Wanted(topic_partition, topic_id, settings[topic]))
+        if sum(map(len, missing.values())) > IN_TURN_MAX:
+            return [run for home, wanted in missing.items() for run in self._openings.begin(home, wanted, now)]
+        for home, wanted in missing.items():
+            for one in wanted:
+                self._begin(one, home, now)
+        return []
+
+    def _is_usable(self, topic_partition: TopicPartition, topic_id: Uuid, home: Directory) -> bool:
+        """Whether what lies in a directory under this name can be opened, or nothing does; the log of another topic is set aside."""
+        log_dir = home.log_dir
+        found = log_dir.damaged.get(topic_partition) or log_dir.logs.get(topic_partition)
+        if found is None:
+            return True
         try:
-            if log is not None and log.topic_id == ZERO_UUID:
+            if found.topic_id not in (topic_id, ZERO_UUID):
+                self._trace("stray-log-set-aside", partition=str(topic_partition), path=log_dir.set_aside(topic_partition))
+            elif topic_partition in log_dir.damaged:
+                return False
+            elif found.topic_id == ZERO_UUID:
                 # A crash came before the first sync of partition.metadata: the directory was made for the topic of this name.
                 log_dir.identify(topic_partition, topic_id)
-            elif log is not None and log.topic_id != topic_id:
-                self._trace("stray-log-set-aside", partition=str(topic_partition), path=log_dir.set_aside(topic_partition))
-                log = None
-            if log is None:
-                log = log_dir.create(topic_partition, topic_id, settings, now)
-                directory.created(now)
         except StorageError as error:
-            directory.storage_failed(error)
-            self._offline[topic_partition] = None
-            return None
-        log.settings = settings
-        partition = Partition(log, directory, parked_max=self._parked_max, released=self.released)
-        partition.in_sync_min = self._in_sync_min_for(topic_partition.topic)
-        directory.partitions[partition] = None
+            home.storage_failed(error)
+            return False
+        return True
+
+    def _is_name_held(self, topic_partition: TopicPartition, home: Directory, now: Instant) -> bool:
+        if home.log_dir.is_vouched(topic_partition):
+            home.checkpoint_now(now)
+            return True
+        if topic_partition in self.retention.renaming or self._openings.holds(topic_partition):
+            return True
+        return self.cleaning is not None and self.cleaning.holds(topic_partition, home)
+
+    def _begin(self, wanted: Wanted, home: Directory, now: Instant) -> None:
+        try:
+            log = home.log_dir.create(*wanted, now)
+        except StorageError as error:
+            home.storage_failed(error)
+            self._give_up(wanted.topic_partition)
+            return
+        self._serve(log, home, self._wanted[wanted.topic_partition][1], now)
+
+    def _begun(self, begun: Begun, now: Instant) -> list[Run]:
+        """A job has begun logs: serve those that are wanted still."""
+        directory = begun.directory
+        if directory.error is not None:
+            for name in begun.names:
+                self._give_up(name)
+            return []
+        doomed = []
+        for log in begun.logs:
+            directory.log_dir.adopt(log)
+            topic_id, placement = self._wanted.get(log.topic_partition, (None, None))
+            if placement is not None and topic_id == log.topic_id:
+                self._serve(log, directory, placement, now)
+            else:
+                doomed.append(log.topic_partition)
+        return self._openings.remove(directory, doomed)
+
+    def _serve(self, log: PartitionLog, home: Directory, placement: PartitionImage, now: Instant) -> None:
+        """Open a partition on its log."""
+        topic_partition = log.topic_partition
+        topic = topic_partition.topic
+        del self._wanted[topic_partition]
+        siblings = self._by_topic.setdefault(topic, {})
+        sibling = next(iter(siblings.values()), None)
+        log.settings = self._settings_for(topic) if sibling is None else sibling.settings
+        partition = Partition(log, home, parked_max=self._parked_max, released=self.released)
+        partition.in_sync_min = self._in_sync_min_for(topic) if sibling is None else sibling.in_sync_min
+        home.partitions[partition] = None
         if self.cleaning is not None:
             self.cleaning.watch(partition)
-        self._by_topic.setdefault(topic_partition.topic, {})[topic_partition.partition] = partition
-        return partition
+        siblings[topic_partition.partition] = partition
+        if placement.leader == self._node_id:
+            self._lead(partition, placement, now)
 
-    def _home_of(self, topic_partition: TopicPartition, directory_id: Uuid | None) -> Directory | None:
+    def _give_up(self, topic_partition: TopicPartition) -> None:
+        if self._wanted.pop(topic_partition, None) is not None:
+            self._offline[topic_partition] = None
+
+    def _home_of(self, topic_partition: TopicPartition, directory_id: Uuid | None, missing: Mapping[Directory, Sized]) -> Directory | None:
         """Where the log lies already; else the directory the controller chose; else the one with the fewest partitions.
 
-        None if the log may lie in a directory that is offline: another begun elsewhere would pass for it.
+        None if the log may lie in a directory that is offline: another begun elsewhere would pass for it. `missing` has those that are to be
+        begun in this turn.
         """
         online = [directory for directory in self.directories if directory.error is None]
         for directory in online:
-            if topic_partition in directory.log_dir.logs:
+            if topic_partition in directory.log_dir.logs or topic_partition in directory.log_dir.damaged:
                 return directory
         for directory in online:
             if directory.log_dir.directory_id == directory_id:
@@ -171,7 +254,11 @@ class Partitions:
         is_chosen = directory_id is not None and int.from_bytes(directory_id, "big") >= RESERVED_DIRECTORIES
         if is_chosen and (self._is_missing_directories or len(online) < len(self.directories)):
             return None
-        return min(online, key=lambda directory: len(directory.partitions), default=None)
+
+        def load(directory: Directory) -> int:
+            return len(directory.partitions) + len(missing.get(directory, ())) + self._openings.awaited(directory)
+
+        return min(online, key=load, default=None)
 
     def _lead(self, partition: Partition, placement: PartitionImage, now: Instant) -> None:
         home = next(directory for directory in self.directories if partition in directory.partitions)
@@ -186,22 +273,22 @@ class Partitions:
 
     def _remove(self, topic: str) -> list[Effect]:
         effects: list[Effect] = []
-        self._postponed = {one: wanted for one, wanted in self._postponed.items() if one.topic != topic}
+        self._wanted = {one: wanted for one, wanted in self._wanted.items() if one.topic != topic}
+        self._waiting = {one: None for one in self._waiting if one.topic != topic}
         self._offline = {one: None for one in self._offline if one.topic != topic}
-        for partition in self._by_topic.pop(topic, {}).values():
+        self._openings.forget(topic)
+        partitions = self._by_topic.pop(topic, {})
+        for partition in partitions.values():
             partition.close()
-            for directory in self.directories:
-                if directory.partitions.pop(partition, partition) is None and directory.error is None:
+        for directory in self.directories:
+            removed = [partition for partition in partitions.values() if directory.partitions.pop(partition, partition) is None]
+            if directory.error is None:
+                doomed = [one for one in directory.log_dir.damaged if one.topic == topic]
+                for partition in removed:
+                    doomed.append(partition.topic_partition)
                     if self.cleaning is not None:
                         self.cleaning.removed(partition, directory)
-                    try:
-                        removal = directory.log_dir.delete(partition.topic_partition)
-                    except StorageError as error:
-                        directory.storage_failed(error)
-                        continue
-                    ticket = self._tickets()
-                    self._removals.add(ticket)
-                    effects.append(Run(removal, ticket))
+                effects.extend(self._openings.remove(directory, doomed))
         return effects
 
     # -- syncs
@@ -259,24 +346,27 @@ class Partitions:
             return True
         directory = self._checkpoints.pop(ticket, None)
         if directory is not None:
-            directory.checkpoint_finished(result if isinstance(result, StorageError) else None)
+            directory.checkpoint_finished(result if isinstance(result, StorageError) else None, now)
+        elif not self._job_finished(ticket, result, now):
+            return False
+        if self._waiting:
+            waiting, self._waiting = self._waiting, {}
+            self.jobs.extend(self._open(waiting, now))
+        return True
+
+    def _job_finished(self, ticket: Ticket, result: object, now: Instant) -> bool:
+        opened = self._openings.finished(ticket, result, now)
+        if opened is not None:
+            begun, runs = opened
+            self.jobs.extend(runs)
+            if begun is not None:
+                self.jobs.extend(self._begun(begun, now))
             return True
-        renamed = self.retention.finished(ticket, result, now)
-        if renamed:
-            if isinstance(renamed, TopicPartition) and renamed in self._postponed:
-                self._follow(renamed, *self._postponed.pop(renamed), now)
+        if self.retention.finished(ticket, result, now):
             return True
-        if self.cleaning is not None:
-            runs = self.cleaning.finished(ticket, result, now)
-            if runs is not None:
-                self.jobs.extend(runs)
-                return True
-        if ticket in self._removals:
-            self._removals.discard(ticket)
-            if isinstance(result, Exception):
-                self._trace("removal-failed", reason=str(result))
-            return True
-        return False
+        followed = None if self.cleaning is None else self.cleaning.finished(ticket, result, now)
+        self.jobs.extend(followed or ())
+        return followed is not None
 
     @property
     def is_congested(self) -> bool:
@@ -287,9 +377,18 @@ class Partitions:
     def is_quiet(self) -> bool:
         """Whether everything appended is durable, as far as it ever will be, and no checkpoint is being written."""
         is_clean = self.cleaning is None or self.cleaning.is_quiet
-        return is_clean and self.retention.is_quiet and not self._checkpoints and all(directory.is_quiet for directory in self.directories)
+        is_settled = is_clean and self.retention.is_quiet and self._openings.is_quiet and not self._checkpoints
+        return is_settled and all(directory.is_quiet for directory in self.directories)
 
     # -- endings
+
+    def stop(self) -> None:
+        """Begin no job any more that is not needed for a clean stop."""
+        self.retention.stop()
+        self._openings.stop()
+        self._waiting.clear()
+        if self.cleaning is not None:
+            self.cleaning.stop()
 
     def close(self, now: Instant) -> None:
         """Close every log cleanly, with its checkpoints; offline directories are left as they are."""

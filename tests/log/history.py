@@ -233,8 +233,8 @@ class History:
         offset = Offset(self.random.choice(ends))
         witness.kept = sum(place.next_offset <= offset for place in witness.places[: witness.kept])
         self._jobs.clear()
-        log.recovery_point = min(log.recovery_point, offset)
-        self.log_dir.checkpoint(self._high_watermarks())
+        self.log_dir.checkpoint(self._high_watermarks(), {topic_partition: offset})
+        assert not self.log_dir.is_vouched(topic_partition, offset)
         log.truncate_to(offset)
         witness.cut(log.log_end_offset)
 
@@ -242,14 +242,16 @@ class History:
         assert self.log_dir is not None
         witness = self.witnesses[topic_partition]
         witness.is_certain = False
-        self._jobs.clear()  # a checkpoint taken before may not be written after: it would vouch for the next of the name
-        job = self.log_dir.delete(topic_partition)
+        self._jobs.clear()
+        removal = self.log_dir.delete_job([topic_partition])()
         self.absent[topic_partition] = None
         del self.witnesses[topic_partition]
-        job()
+        removal()
 
     def _create(self, topic_partition: TopicPartition) -> None:
         assert self.log_dir is not None
+        if self.log_dir.is_vouched(topic_partition):
+            self.log_dir.checkpoint(self._high_watermarks())
         topic_id = Uuid(self.random.randbytes(16))
         witness = self.witnesses[topic_partition] = Witness(topic_id)
         self.log_dir.create(topic_partition, topic_id, SETTINGS, NOW)

@@ -68,7 +68,11 @@ def with_file(world: Stopped, path: str, content: bytes) -> SimulatedDisk:
 
 
 def opened(disk: SimulatedDisk) -> PartitionLog:
-    return reopened(disk).logs[T0]
+    """The log, or what is wrong with it. Raises StorageError."""
+    log_dir = reopened(disk)
+    if T0 in log_dir.damaged:
+        raise log_dir.damaged[T0].error
+    return log_dir.logs[T0]
 
 
 def flips(content: bytes, *, begin: int = 0, end: int | None = None, every: int = 1) -> Iterator[tuple[int, bytes]]:
@@ -148,7 +152,7 @@ def test_after_a_clean_stop_a_damaged_header_at_the_end_is_not_taken_for_a_batch
 
 
 def flip_below_the_recovery_point(every: int) -> None:
-    """There nothing is cut: a damaged payload is left to the reader's CRC, a damaged frame stops the start and names what to do."""
+    """There nothing is cut: a damaged payload is left to the reader's CRC, a damaged frame takes the log out of service and names what to do."""
     world = stopped(cleanly=False)
     paths = paths_of(world, ".log")
     refused = 0

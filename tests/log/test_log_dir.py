@@ -109,13 +109,13 @@ def test_the_metadata_log_and_strangers_are_not_partitions() -> None:
     assert "__cluster_metadata-0" in disk.list("data")
 
 
-def test_a_deleted_partition_is_renamed_at_once_and_removed_by_the_job() -> None:
+def test_a_deleted_partition_is_renamed_by_one_job_and_removed_by_the_next() -> None:
     disk = SimulatedDisk()
     log_dir = open_dir(disk)
     log = log_dir.create(T0, TOPIC_ID, SMALL, NOW)
     log.append(batch(), EPOCH, NOW)
     found = log.read(Offset(0), Offset(1), 100_000, at_least_one=True)
-    removal = log_dir.delete(T0)
+    removal = log_dir.delete_job([T0])()
     (doomed,) = [name for name in disk.list("data") if name.startswith("t-0")]
     assert doomed.endswith("-delete")
     assert len(doomed) == len("t-0.") + 32 + len("-delete")
@@ -132,7 +132,7 @@ def test_a_long_topic_name_can_be_deleted() -> None:
     log_dir = open_dir(disk)
     long = TopicPartition("x" * 249, 0)
     log_dir.create(long, TOPIC_ID, SMALL, NOW)
-    log_dir.delete(long)
+    log_dir.delete_job([long])()
     assert max(len(name) for name in disk.list("data")) == 255
 
 

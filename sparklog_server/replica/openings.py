@@ -1,0 +1,140 @@
+"""The logs that jobs begin and take away: a topic of a thousand partitions must not keep a lone client waiting.
+
+    wanted ── few ──► begun in the turn                                    removed ──► renamed (job) ──► files removed (job)
+       └── many ──► queued ──► begun (job), 64 at a time
+
+A job knows files by their paths. So while one may touch the files of a partition its name is held, and no log is begun under it.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, cast
+
+from sparklog.effects import Run
+from sparklog.model import Instant, Ticket, TopicPartition
+from sparklog_server.disk.door import StorageError
+from sparklog_server.log.log_dir import Wanted
+from sparklog_server.log.partition_log import PartitionLog
+from sparklog_server.replica.directory import Directory, Trace
+
+IN_TURN_MAX = 16
+"""How many logs may be begun in one turn."""
+_LOGS_PER_JOB = 64
+
+
+class Begun(NamedTuple):
+    """What became of the logs of one job: begun, or the disk refused."""
+
+    directory: Directory
+    names: tuple[TopicPartition, ...]
+    logs: list[PartitionLog]
+
+
+class Openings:
+    """The jobs that begin and remove logs, at most one per directory that begins.
+
+    Invariants: the names of a job that is under way are in `_held`; a queued name is in no job and in no log.
+    """
+
+    def __init__(self, *, tickets: Callable[[], Ticket], trace: Trace) -> None:
+        self._tickets = tickets
+        self._trace = trace
+        self._queues: dict[Directory, dict[TopicPartition, Wanted]] = {}
+        self._creations: dict[Ticket, tuple[Directory, tuple[TopicPartition, ...]]] = {}
+        self._renames: dict[Ticket, tuple[Directory, tuple[TopicPartition, ...]]] = {}
+        self._removals: dict[Ticket, None] = {}
+        self._held: dict[TopicPartition, None] = {}
+
+    def holds(self, topic_partition: TopicPartition) -> bool:
+        """Whether a job begins or renames the files of a partition of this name."""
+        return topic_partition in self._held
+
+    def awaited(self, directory: Directory) -> int:
+        """How many logs are to be begun in a directory."""
+        beginning = sum(len(names) for at, names in self._creations.values() if at is directory)
+        return len(self._queues.get(directory, ())) + beginning
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether no log is being begun or renamed."""
+        return not self._creations and not self._renames
+
+    def stop(self) -> None:
+        """Begin nothing more; what the metadata still wants is begun at the next start."""
+        self._queues.clear()
+
+    # -- begin
+
+    def begin(self, directory: Directory, wanted: Iterable[Wanted], now: Instant) -> list[Run]:
+        """Have logs begun in a directory; their names must be free."""
+        queue = self._queues.setdefault(directory, {})
+        queue.update((one.topic_partition, one) for one in wanted)
+        return self._begin_next(directory, now)
+
+    def forget(self, topic: str) -> None:
+        """A topic is gone: begin no log of it that is not being begun."""
+        for queue in self._queues.values():
+            for topic_partition in [one for one in queue if one.topic == topic]:
+                del queue[topic_partition]
+
+    def _begin_next(self, directory: Directory, now: Instant) -> list[Run]:
+        if any(at is directory for at, _ in self._creations.values()):
+            return []
+        queue = self._queues.get(directory)
+        if not queue:
+            return []
+        names = tuple(queue)[:_LOGS_PER_JOB]
+        job = directory.log_dir.create_job([queue.pop(name) for name in names], now)
+        ticket = self._tickets()
+        self._creations[ticket] = directory, names
+        self._held.update(dict.fromkeys(names))
+        return [Run(job, ticket)]
+
+    # -- remove
+
+    def remove(self, directory: Directory, names: Iterable[TopicPartition]) -> list[Run]:
+        """Take logs out of a directory, and then their files off the disk."""
+        doomed = tuple(names)
+        if not doomed:
+            return []
+        job = directory.log_dir.delete_job(doomed)
+        ticket = self._tickets()
+        self._renames[ticket] = directory, doomed
+        self._held.update(dict.fromkeys(doomed))
+        return [Run(job, ticket)]
+
+    # -- results
+
+    def finished(self, ticket: Ticket, result: object, now: Instant) -> tuple[Begun | None, list[Run]] | None:
+        """The result of a job: the logs it began, if it did, and what follows; None if the ticket is somebody else's."""
+        if ticket in self._removals:
+            del self._removals[ticket]
+            if isinstance(result, Exception):
+                self._trace("removal-failed", reason=str(result))
+            return None, []
+        renamed = self._renames.pop(ticket, None)
+        if renamed is not None:
+            return None, self._renamed(*renamed, result)
+        created = self._creations.pop(ticket, None)
+        if created is None:
+            return None
+        directory, names = created
+        self._release(names)
+        if isinstance(result, StorageError):
+            directory.storage_failed(result)
+        if directory.error is not None:
+            dropped = self._queues.pop(directory, {})
+            return Begun(directory, (*names, *dropped), []), []
+        return Begun(directory, names, cast(list[PartitionLog], result)), self._begin_next(directory, now)
+
+    def _renamed(self, directory: Directory, names: tuple[TopicPartition, ...], result: object) -> list[Run]:
+        self._release(names)
+        if isinstance(result, StorageError):
+            directory.storage_failed(result)
+            return []
+        ticket = self._tickets()
+        self._removals[ticket] = None
+        return [Run(cast(Callable[[], None], result), ticket)]
+
+    def _release(self, names: Iterable[TopicPartition]) -> None:
+        for name in names:
+            del self._held[name]
