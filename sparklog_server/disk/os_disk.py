@@ -257,7 +257,8 @@ class OsDisk:
         """Return once what was appended to these files before the call survives a power cut. Blocks: call it beside the loop."""
         own = [file for file in files if isinstance(file, OsFile)]
         assert len(own) == len(files), "a file of another disk"
-        if len(own) <= SYNC_ONE_BY_ONE_MAX or not self._sync_file_system([_parent(file.path) for file in own]):
+        is_whole = len(own) > SYNC_ONE_BY_ONE_MAX and self._sync_file_system([_parent(file.path) for file in own])
+        if not is_whole:
             for file in own:
                 self._sync_content(file)
         parents: dict[str, None] = {}
@@ -265,11 +266,12 @@ class OsDisk:
             if file._place is not None:
                 self._put_in_place(file)
                 parents[_parent(file.path)] = None
-            elif file._has_new_name:
+            elif file._has_new_name and not is_whole:
                 parents[_parent(file.path)] = None
-        for parent in parents:
-            with _unless_gone(parent):
-                self._sync_directory(parent)
+        if len(parents) <= SYNC_ONE_BY_ONE_MAX or not self._sync_file_system(list(parents)):
+            for parent in parents:
+                with _unless_gone(parent):
+                    self._sync_directory(parent)
         for file in own:
             file._has_new_name = False
 

@@ -107,6 +107,19 @@ def test_many_files_are_synced_at_once(tmp_path: Path) -> None:
     assert len(disk.list(str(tmp_path))) == 45
 
 
+def test_replacements_in_many_directories_take_their_places_whichever_directories_are_gone(tmp_path: Path) -> None:
+    disk = OsDisk()
+    directories = [f"{tmp_path}/{index:02d}" for index in range(80)]
+    for directory in directories:
+        disk.make_directory(directory)
+    pending = [disk.replace(f"{directory}/small", b"x") for directory in directories]
+    for directory in directories[:40]:
+        disk.remove(directory)
+    disk.sync([*pending, disk.open(f"{directories[-1]}/new", create=True)])
+    assert [disk.read(f"{directory}/small") for directory in directories] == [None] * 40 + [b"x"] * 40
+    assert disk.list(directories[-1]) == ["new", "small"]
+
+
 def test_syncing_beside_appends_never_meets_a_descriptor_that_was_taken_away(tmp_path: Path) -> None:
     disk = OsDisk(open_files_max=2)
     files = [disk.open(f"{tmp_path}/{index}", create=True) for index in range(10)]
