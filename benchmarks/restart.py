@@ -1,8 +1,8 @@
 """How long a broker takes to be ready again: killed or stopped with 1 GB in 4 partitions, and stopped with 2 000 partitions of 3 segments.
 
-Run as `python -m benchmarks.restart [--json FILE] [--against kafka]`. Ready is the first answer to Metadata that names a broker, for ours the
-line that says so. The records are uncompressed, in batches of 16 KiB; the files are in the page cache. What was scanned is the difference
-between a start with the recovery point at 0 and one with it near the end.
+Run as `python -m benchmarks.restart [--json FILE] [--against kafka]`. Ready is the first answer to Metadata that names a broker, for ours
+the line that says so. The records are uncompressed, in batches of 16 KiB; the files are in the page cache. What was scanned is the
+difference between a start with the recovery point at 0 and one with it near the end.
 """
 
 import time

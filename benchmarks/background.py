@@ -1,0 +1,262 @@
+"""What other work of the broker does to a producer: p99 of Produce beside retention and compaction, and beside a fetch of cold segments.
+
+Run as `python -m benchmarks.background [--json FILE] [--against kafka]`. One producer sends 1 KB records, one in flight, acks=all, the
+whole time, in a process of its own; phases in which nothing else happens alternate with busy ones. Logs are filled beforehand with
+records whose timestamps make them due for compaction and retention when the busy phase begins. A cold fetch reads a log whose pages
+were dropped.
+
+import argparse
+import multiprocessing
+import os
+import random
+import time
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.synchronize import Event
+from pathlib import Path
+
+from benchmarks import harness, raw
+from sparklog.record.batch import build_batch
+
+FLUSH = ("never", "auto")
+VALUE_BYTES = 1_024
+PHASE_S = 4.0
+FILL_S = 12.0
+BUSY_S_MAX = 30.0
+REQUESTS_MIN = 200
+COMPACTED_BYTES = 400 << 20
+KEYS = 100_000
+BATCH_RECORDS = 160
+AGED_SEGMENTS = 64
+AGED_SEGMENT_BYTES = 4 << 20
+AGED_APART_MS = 50
+AGE_MS = 3_600_000
+COLD_BYTES = 1_000_000_000
+COLD_FETCH_BYTES = 1 << 20
+SETTINGS = {
+    "log.cleaner.backoff.ms": "100",
+    "log.retention.check.interval.ms": "200",
+    "log.initial.task.delay.ms": "0",
+    "log.segment.delete.delay.ms": "200",
+}
+
+
+# -- the producer
+
+
+class Latencies:
+    """What the producer's process has measured: when each request was sent, in seconds of the monotonic clock, and how long it took."""
+
+    def __init__(self, sent_s: "array[float]", took_s: "array[float]") -> None:
+        self._sent_s, self._took_s = sent_s, took_s
+
+    def p99_us(self, begin_s: float, end_s: float) -> float:
+        """Of the requests sent in `[begin_s, end_s)`."""
+        first, limit = bisect_left(self._sent_s, begin_s), bisect_left(self._sent_s, end_s)
+        if limit - first < REQUESTS_MIN:
+            raise RuntimeError(f"{limit - first} requests in {end_s - begin_s:.1f} s are too few for a p99")
+        return harness.percentile(self._took_s[first:limit], 99) * 1e6
+
+
+def produce(subject: harness.Subject, topic: str, is_over: Event, found: "multiprocessing.Queue[tuple[bytes, bytes]]") -> None:
+    """The producer's process: one request after another until told to end."""
+    frame, reply_bytes = raw.produce_request(topic, value_bytes=VALUE_BYTES, acks=-1), raw.produce_reply_bytes(topic)
+    sent_s, took_s = array("d"), array("d")
+    with raw.connect(subject) as connection:
+        while not is_over.is_set():
+            for _ in range(100):
+                before = time.monotonic()
+                connection.sendall(frame)
+                reply = connection.recv(4096)
+                while len(reply) < reply_bytes:
+                    reply += connection.recv(4096)
+                took_s.append(time.monotonic() - before)
+                sent_s.append(before)
+            assert raw.produce_error(reply, topic) == 0
+    found.put((sent_s.tobytes(), took_s.tobytes()))
+
+
+@contextmanager
+def producing(subject: harness.Subject, topic: str) -> Iterator[Callable[[], Latencies]]:
+    """A producer beside the block; the function that is given ends it and tells what it measured."""
+    harness.create_topic(subject, topic)
+    context = multiprocessing.get_context("fork")
+    is_over, found = context.Event(), context.Queue()
+    process = context.Process(target=produce, args=(subject, topic, is_over, found))
+    process.start()
+
+    def finish() -> Latencies:
+        is_over.set()
+        sent_s, took_s = array("d"), array("d")
+        for samples, content in zip((sent_s, took_s), found.get(timeout=30), strict=True):
+            samples.frombytes(content)
+        return Latencies(sent_s, took_s)
+
+    try:
+        yield finish
+    finally:
+        is_over.set()
+        process.join(10)
+
+
+# -- retention and compaction
+
+
+def fill_compacted(subject: harness.Subject, topic: str, due_ms: int) -> None:
+    """Records of 100 B with random keys, that `min.compaction.lag.ms` holds back until then."""
+    lag_ms = AGE_MS
+    settings = {"cleanup.policy": "compact", "segment.bytes": str(32 << 20), "min.compaction.lag.ms": str(lag_ms)}
+    harness.create_topic(subject, topic, settings=settings)
+    chosen = random.Random(1)
+
+    def frames() -> Iterator[bytes]:
+        prepared = []
+        for _ in range(256):
+            rows = [(b"key-%012d" % chosen.randrange(KEYS), b"v" * 76, (), due_ms - lag_ms) for _ in range(BATCH_RECORDS)]
+            prepared.append(raw.produce_batches(topic, {0: bytes(build_batch(rows))}))
+        for number in range(COMPACTED_BYTES // len(prepared[0])):
+            yield prepared[number % len(prepared)]
+
+    with raw.connect(subject) as connection:
+        raw.pour(connection, topic, frames())
+
+
+def fill_aged(subject: harness.Subject, topic: str, due_ms: int) -> None:
+    """Segments that grow too old one after another from then on."""
+    settings = {"segment.bytes": str(AGED_SEGMENT_BYTES), "retention.ms": str(AGE_MS)}
+    harness.create_topic(subject, topic, settings=settings)
+
+    def frames() -> Iterator[bytes]:
+        for number in range(AGED_SEGMENTS):
+            batch = raw.batch(value_bytes=1_000, records=250, timestamp_ms=due_ms - AGE_MS + number * AGED_APART_MS)
+            for _ in range(AGED_SEGMENT_BYTES // len(batch)):
+                yield raw.produce_batches(topic, {0: batch})
+
+    with raw.connect(subject) as connection:
+        raw.pour(connection, topic, frames())
+
+
+def log_bytes(subject: harness.Subject, topic: str) -> int:
+    """What the `.log` files of partition 0 hold."""
+    size = 0
+    for entry in os.scandir(subject.data_dir / f"{topic}-0"):
+        if entry.name.endswith(".log"):
+            size += entry.stat().st_size
+    return size
+
+
+def beside_maintenance(figures: harness.Figures, subject: harness.Subject, repeat: int) -> None:
+    """One idle phase, then one that lasts until the log is compacted."""
+    compacted, aged = f"compacted-{repeat}", f"aged-{repeat}"
+    due_s = time.time() + FILL_S + PHASE_S
+    fill_compacted(subject, compacted, int(due_s * 1000))
+    fill_aged(subject, aged, int(due_s * 1000))
+    os.sync()
+    if time.time() > due_s - PHASE_S:
+        raise RuntimeError(f"filling the logs took {time.time() - due_s + PHASE_S:.1f} s too long")
+    before = {topic: log_bytes(subject, topic) for topic in (compacted, aged)}
+    with producing(subject, f"beside-{repeat}") as finish:
+        time.sleep(max(0.0, due_s - time.time() - PHASE_S / 2))
+        idle_from = time.monotonic()
+        time.sleep(max(0.0, due_s - time.time() - 0.1))
+        idle_until = time.monotonic()
+        time.sleep(max(0.0, due_s - time.time()))
+        busy_from = time.monotonic()
+        while log_bytes(subject, compacted) > before[compacted] / 2:
+            if time.monotonic() > busy_from + BUSY_S_MAX:
+                raise RuntimeError(f"{subject.name}: {compacted} is not compacted after {BUSY_S_MAX:.0f} s")
+            time.sleep(0.02)
+        busy_until = time.monotonic()
+        retired = before[aged] - log_bytes(subject, aged)
+        found = finish()
+    idle, busy = found.p99_us(idle_from, idle_until), found.p99_us(busy_from, busy_until)
+    figures.add("produce p99, idle", "µs", subject.name, idle)
+    figures.add("produce p99, beside compaction and retention", "µs", subject.name, busy)
+    figures.add("beside compaction and retention / idle", "", subject.name, busy / idle, bound="<= 2")
+    figures.add("until compacted", "s", subject.name, busy_until - busy_from)
+    figures.add("retired meanwhile", "MB", subject.name, retired / 1e6)
+
+
+# -- a cold fetch
+
+
+def drop_pages(subject: harness.Subject, topic: str) -> None:
+    """Have the system forget the pages of the topic's logs."""
+    for path in Path(subject.data_dir / f"{topic}-0").glob("*.log"):
+        descriptor = os.open(path, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(descriptor)
+
+
+def fetch_cold(subject: harness.Subject, topic: str, found: "multiprocessing.Queue[tuple[float, float, int]]") -> None:
+    """The fetcher's process: the whole log once; tells when it began and ended, and how many bytes came."""
+    with raw.connect(subject) as connection:
+        room = raw.FetchedTo(COLD_FETCH_BYTES + (2 << 20))
+        end_offset = raw.log_end_offset(connection, topic, 0)
+        begin_s, offset, received = time.monotonic(), 0, 0
+        while offset < end_offset:
+            connection.sendall(raw.fetch_request(topic, offset=offset, max_bytes=COLD_FETCH_BYTES))
+            size, offset = room.receive(connection, topic)
+            received += size
+        found.put((begin_s, time.monotonic(), received))
+
+
+def beside_cold_fetch(figures: harness.Figures, subject: harness.Subject, repeat: int) -> None:
+    """A phase alone, then one that lasts as long as the fetch."""
+    context = multiprocessing.get_context("fork")
+    drop_pages(subject, "cold")
+    with producing(subject, f"hot-{repeat}") as finish:
+        time.sleep(PHASE_S / 4)
+        alone_from = time.monotonic()
+        time.sleep(PHASE_S / 2)
+        alone_until = time.monotonic()
+        told: multiprocessing.Queue[tuple[float, float, int]] = context.Queue()
+        fetcher = context.Process(target=fetch_cold, args=(subject, "cold", told))
+        fetcher.start()
+        begin_s, end_s, received = told.get(timeout=120)
+        fetcher.join(10)
+        found = finish()
+    alone, beside = found.p99_us(alone_from, alone_until), found.p99_us(begin_s, end_s)
+    figures.add("produce p99, alone", "µs", subject.name, alone)
+    figures.add("produce p99, beside a cold fetch", "µs", subject.name, beside)
+    figures.add("beside a cold fetch / alone", "", subject.name, beside / alone, bound="<= 2")
+    figures.add("cold fetch", "MB/s", subject.name, received / 1e6 / (end_s - begin_s))
+
+
+def fill_cold(subject: harness.Subject) -> None:
+    """A gigabyte in segments of 256 MiB."""
+    harness.create_topic(subject, "cold", settings={"segment.bytes": str(256 << 20)})
+    frame = raw.produce_batches("cold", {0: raw.batch(value_bytes=1_000, records=250)})
+    with raw.connect(subject) as connection:
+        raw.pour(connection, "cold", (frame for _ in range(COLD_BYTES // len(frame))))
+
+
+def brokers(options: argparse.Namespace) -> Iterator[harness.Subject]:
+    """Ours under each way to flush, then a real Kafka, all told to look for work often."""
+    if options.only != "kafka":
+        for flush in FLUSH:
+            with harness.sparklog({"sparklog.ack.flush": flush, **SETTINGS}, name=f"sparklog {flush}") as subject:
+                yield subject
+    if options.against == "kafka" or options.only == "kafka":
+        with harness.kafka({**SETTINGS, "log.cleaner.enable": "true"}) as subject:
+            yield subject
+
+
+def main() -> None:
+    options = harness.options(__doc__, against=True)
+    figures = harness.Figures("background")
+    for subject in brokers(options):
+        fill_cold(subject)
+        for repeat in range(options.repeats):
+            beside_cold_fetch(figures, subject, repeat)
+        for repeat in range(options.repeats):
+            beside_maintenance(figures, subject, repeat)
+    figures.note("producer, fetcher and broker share the machine's cores")
+    figures.report(options)
+
+
+if __name__ == "__main__":
+    main()
