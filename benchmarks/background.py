@@ -4,6 +4,7 @@ Run as `python -m benchmarks.background [--json FILE] [--against kafka]`. One pr
 whole time, in a process of its own; phases in which nothing else happens alternate with busy ones. Logs are filled beforehand with
 records whose timestamps make them due for compaction and retention when the busy phase begins. A cold fetch reads a log whose pages
 were dropped.
+"""
 
 import argparse
 import multiprocessing
