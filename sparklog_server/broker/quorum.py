@@ -10,7 +10,7 @@ told what a crash could undo. Proposals made before this node leads wait in orde
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
@@ -18,6 +18,7 @@ from sparklog.effects import Effect
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, LeaderEpoch, Micros, NodeId, Offset, Ticket, Uuid
 from sparklog.wire.schema import Message
+from sparklog_server.broker.snapshotting import Snapshotting
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.controller.controller import Controller
 from sparklog_server.controller.refusals import refusal_of
@@ -34,12 +35,13 @@ _RECORDS_PER_BATCH = 2000
 
 
 class _Parked(msgspec.Struct, frozen=True):
-    """What becomes public when the high watermark reaches `end_offset`: an image, or the reply to a token."""
+    """What becomes public at the high watermark `end_offset`: an image, after `size` more bytes of records, or the reply to a token."""
 
     end_offset: Offset
     delta: MetadataDelta | None = None
     token: object = None
     reply: Message | None = None
+    size: int = 0
 
 
 class Quorum:
@@ -49,9 +51,10 @@ class Quorum:
     nothing more becomes public.
     """
 
-    def __init__(self, raft: RaftNode, controller: Controller, trace: Callable[..., None]) -> None:
+    def __init__(self, raft: RaftNode, controller: Controller, snapshotting: Snapshotting, trace: Callable[..., None]) -> None:
         self.image = MetadataImage()
         self._raft = raft
+        self._snapshotting = snapshotting
         self._controller = controller
         self._trace = trace
         self._parked: deque[_Parked] = deque()
@@ -74,13 +77,16 @@ class Quorum:
     ) -> tuple["Quorum", list[Effect]]:
         """Open the metadata log, replay it and stand for election. `directory_id` is that of the directory of the metadata log.
 
-        Raises StorageError, ElectionStateCorrupt, and DecodeError for a log that holds what this release does not know.
+        Raises StorageError, ElectionStateCorrupt, and DecodeError for a log or snapshot that holds what this release does not know.
         """
         node_id = NodeId(settings.node_id)
         raft = RaftNode.open(
             disk,
             settings.metadata_log_dir,
-            LogSettings(segment_bytes=settings.metadata_log_segment_bytes),
+            # What goes is a matter of snapshots, and never of the age or size of a segment.
+            LogSettings(
+                segment_bytes=settings.metadata_log_segment_bytes, segment_ms=max(settings.metadata_log_segment_ms, 1), is_deleted=False
+            ),
             node_id=node_id,
             directory_id=directory_id,
             voters=VoterSet({node_id: directory_id}),
@@ -88,7 +94,8 @@ class Quorum:
             trace=trace,
             now=now,
         )
-        quorum = cls(raft, Controller(settings, cluster_id, entropy), trace)
+        snapshotting = Snapshotting(disk, raft, settings, tickets=tickets, trace=trace, now=now)
+        quorum = cls(raft, Controller(settings, cluster_id, entropy), snapshotting, trace)
         quorum._replay_log()
         return quorum, raft.campaign()
 
@@ -100,7 +107,7 @@ class Quorum:
     @property
     def is_quiet(self) -> bool:
         """Whether nothing waits for the disk."""
-        return self._raft.is_quiet and not self._parked and not self._waiting
+        return self._raft.is_quiet and self._snapshotting.is_quiet and not self._parked and not self._waiting
 
     @property
     def is_leader(self) -> bool:
@@ -133,15 +140,18 @@ class Quorum:
         return []
 
     def synced(self, ticket: Ticket, error: StorageError | None, now: Instant) -> list[Effect]:
-        """The result of a Sync of this quorum."""
+        """The result of a Sync or Run of this quorum."""
         was_leader = self._raft.is_leader
-        effects = self._raft.synced(ticket, error, now)
+        if self._snapshotting.awaits(ticket):
+            effects = self._snapshotting.finished(error, now)
+        else:
+            effects = self._raft.synced(ticket, error, now)
         if self._raft.is_leader and not was_leader:
             effects += self._begin_leadership(now)
         if not self._raft.is_leader:
             self._drop()
         self._publish()
-        return effects
+        return effects + self._snapshotting.due(self.image, now)
 
     def take_committed(self) -> list[tuple[object, Message]]:
         """The (token, reply) pairs committed since the last call, in the order of their commands."""
@@ -154,16 +164,19 @@ class Quorum:
         return deltas
 
     def tick(self, now: Instant) -> list[Effect]:
-        """Let the controller act on time: fence a silent broker."""
+        """Let the controller act on time: fence a silent broker, begin a snapshot."""
         if not self._raft.is_leader:
             return []
         records = self._controller.tick(now)
         effects = self._append_unasked(Outcome(records, None, is_atomic=False), now) if records else []
-        return effects + self._raft.flush()
+        return effects + self._raft.flush() + self._snapshotting.due(self.image, now)
 
     def deadline(self) -> Micros | None:
         """When `tick` wants to be called."""
-        return self._controller.deadline() if self._raft.is_leader else None
+        if not self._raft.is_leader:
+            return None
+        deadlines = (self._controller.deadline(), self._snapshotting.deadline(self.image))
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def close(self, now: Instant) -> None:
         """Close the metadata log."""
@@ -171,14 +184,21 @@ class Quorum:
 
     def _replay_log(self) -> None:
         """Bring the controller up to the end of the log in one go; it all becomes public when this leadership commits its first record."""
-        records = (
-            record
-            for batches in self._raft.read(self._raft.log.log_start_offset, self._raft.log_end_offset)
-            for record in records_of(batches)
-        )
-        delta = self._controller.replay(records, self._raft.epoch)
+        delta = self._controller.replay(self._records(), self._raft.epoch)
         if delta.after.offset >= 0:
             self._parked.append(_Parked(self._raft.log_end_offset, delta=delta))
+
+    def _records(self) -> Iterator[tuple[Offset, Message]]:
+        """The records of the newest snapshot, all at the offset of the last that it stands for, and of the log from there on."""
+        snapshot = self._raft.load_snapshot()
+        start = self._raft.log.log_start_offset
+        if snapshot is not None:
+            start = snapshot.id.offset
+            for _, record in records_of(snapshot.batches):
+                yield Offset(start - 1), record
+        for batches in self._raft.read(start, self._raft.log_end_offset):
+            self._snapshotting.grown(len(batches))
+            yield from records_of(batches)
 
     def _begin_leadership(self, now: Instant) -> list[Effect]:
         self._controller.activate(now)
@@ -211,14 +231,15 @@ class Quorum:
         size = len(outcome.records) if outcome.is_atomic else _RECORDS_PER_BATCH
         for first in range(0, len(outcome.records), size):
             records = outcome.records[first : first + size]
+            batch = batch_of(records, now.wall_ms)
             try:
-                base_offset = self._raft.append(batch_of(records, now.wall_ms), now)
+                base_offset = self._raft.append(batch, now)
             except StorageError as error:
                 if error.is_full:
                     # Nothing was written, so this command alone fails: the cluster lives on for those who delete.
                     raise _Full(error) from error
                 return self._raft.halt(error)
-            self._replay(records, base_offset)
+            self._replay(records, base_offset, len(batch))
         return []
 
     def _append_unasked(self, outcome: Outcome[Message, None], now: Instant) -> list[Effect]:
@@ -231,10 +252,10 @@ class Quorum:
             self._drop()
         return effects
 
-    def _replay(self, records: Sequence[Message], base_offset: Offset) -> None:
+    def _replay(self, records: Sequence[Message], base_offset: Offset, size: int) -> None:
         pairs = [(Offset(base_offset + index), record) for index, record in enumerate(records)]
         delta = self._controller.replay(pairs, self._raft.epoch)
-        self._parked.append(_Parked(self._raft.log_end_offset, delta=delta))
+        self._parked.append(_Parked(self._raft.log_end_offset, delta=delta, size=size))
 
     def _publish(self) -> None:
         """Hand out what the high watermark has passed."""
@@ -244,6 +265,7 @@ class Quorum:
             parked = self._parked.popleft()
             if parked.delta is not None:
                 self.image = parked.delta.after
+                self._snapshotting.grown(parked.size)
                 self._deltas.append(parked.delta)
             if parked.reply is not None:
                 self._committed.append((parked.token, parked.reply))

@@ -286,10 +286,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     metadata_max_retention_bytes: Annotated[
         int, _long("metadata.max.retention.bytes", "The size of metadata log and snapshots beyond which the oldest are dropped.")
     ] = 104_857_600
-    metadata_max_retention_ms: Annotated[
-        int,
-        _long("metadata.max.retention.ms", "The age beyond which the oldest metadata snapshots, and the log before the next, are dropped."),
-    ] = 604_800_000
+    metadata_max_retention_ms: Annotated[int, _long("metadata.max.retention.ms", "The age at which old snapshots go.")] = 604_800_000
     metadata_log_max_record_bytes_between_snapshots: Annotated[
         int, _long("metadata.log.max.record.bytes.between.snapshots", "How many bytes of new metadata call for a snapshot.", 1)
     ] = 20_971_520
@@ -302,10 +299,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = 3_600_000
     metadata_max_idle_interval_ms: Annotated[
-        int,
-        _int(
-            "metadata.max.idle.interval.ms", "How often an idle metadata log gets a NoOp record; 0 is never, and so is a cluster of one.", 0
-        ),
+        int, _int("metadata.max.idle.interval.ms", "How often an idle metadata log gets a NoOp record; a cluster of one never does.", 0)
     ] = 500
     controller_quorum_voters: Annotated[
         tuple[str, ...],

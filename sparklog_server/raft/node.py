@@ -13,16 +13,20 @@ from enum import Enum
 from functools import partial
 
 from sparklog.effects import Effect, Halt, Sync
-from sparklog.model import Instant, LeaderEpoch, NodeId, Offset, Ticket, TopicPartition, Uuid
+from sparklog.model import Instant, LeaderEpoch, NodeId, Offset, OffsetAndEpoch, Ticket, TopicPartition, Uuid
 from sparklog.record.batch import iterate_headers
 from sparklog.record.control import LeaderChange, build_control
 from sparklog_server.disk.door import Disk, StorageError
+from sparklog_server.log.damage import LogDamaged
 from sparklog_server.log.partition_log import PartitionLog
+from sparklog_server.log.segment import LOG_SUFFIX
 from sparklog_server.log.settings import LogSettings
 
 from .clean_stop import leave_mark, take_mark
 from .election_state import FILE_NAME, ElectionState, parse
 from .leading import Leading
+from .snapshots import Snapshot, SnapshotDamaged, file_name, listed, set_damaged_aside
+from .snapshots import read as read_snapshot
 from .voters import VoterSet
 
 METADATA_PARTITION = TopicPartition("__cluster_metadata", 0)
@@ -57,7 +61,7 @@ class RaftNode:
     """One voter and its log.
 
     Invariants: `epoch` is on disk, with the vote, before anything is done in it; only a leader appends; `high_watermark <= log_end_offset`,
-    and everything below it is on the disks of a majority.
+    and everything below it is on the disks of a majority; `snapshots`, oldest first, end at or below it and do not begin before the log.
     """
 
     def __init__(
@@ -65,6 +69,7 @@ class RaftNode:
         disk: Disk,
         log: PartitionLog,
         state: ElectionState,
+        snapshots: list[OffsetAndEpoch],
         *,
         node_id: NodeId,
         directory_id: Uuid,
@@ -75,8 +80,9 @@ class RaftNode:
     ) -> None:
         self.role = Role.UNATTACHED
         self.log = log
+        self.snapshots = snapshots
         # A log that is ahead of the file belongs to a voter whose file was lost: its epochs have been used.
-        self.epoch = LeaderEpoch(max(state.epoch, log.latest_epoch))
+        self.epoch = LeaderEpoch(max(state.epoch, log.latest_epoch, *(snapshot.epoch for snapshot in snapshots)))
         self._disk = disk
         self._node_id = node_id
         self._directory_id = directory_id
@@ -109,13 +115,17 @@ class RaftNode:
         is_identified = disk.read(metadata_path) is not None
         state_path = f"{directory}/{FILE_NAME}"
         state = parse(disk.read(state_path), state_path)
-        log = _open_log(disk, directory, settings, now)
+        snapshots = listed(disk, directory)
+        log = _open_log(disk, directory, settings, now, snapshots[-1] if snapshots else None)
+        while snapshots and snapshots[0].offset < log.log_start_offset:
+            disk.remove(f"{directory}/{file_name(snapshots.pop(0))}")  # of no use without what followed it
         if not is_identified:
             log.sync_with_next(disk.replace(metadata_path, _TOPIC_ID_FILE))
         return cls(
             disk,
             log,
             state,
+            snapshots,
             node_id=node_id,
             directory_id=directory_id,
             voters=voters,
@@ -204,6 +214,30 @@ class RaftNode:
             yield batches
             position = _end_of(batches)
 
+    def load_snapshot(self) -> Snapshot | None:
+        """The newest sound snapshot, if there is one, from which the log goes on; damaged ones are set aside.
+
+        Raises LogDamaged if none is left that reaches the begin of the log, and StorageError.
+        """
+        damaged: list[tuple[OffsetAndEpoch, SnapshotDamaged]] = []
+        found: Snapshot | None = None
+        directory, log_start = self.log.directory, self.log.log_start_offset
+        for snapshot in reversed(self.snapshots):
+            try:
+                found = read_snapshot(self._disk, directory, snapshot)
+                break
+            except SnapshotDamaged as error:
+                damaged.append((snapshot, error))
+        if log_start > (0 if found is None else found.id.offset):
+            path, reason = (damaged[0][1].path, damaged[0][1].reason) if damaged else (directory, "no snapshot is there")
+            advice = f"{reason}. The log begins at offset {log_start}, so a snapshot that reaches it is needed: restore it from a copy"
+            raise LogDamaged(path, "read snapshot", advice)
+        for snapshot, damage in damaged:
+            kept = set_damaged_aside(self._disk, directory, snapshot)
+            self.snapshots.remove(snapshot)
+            self._trace("metadata-snapshot-damaged", path=kept, position=damage.position, reason=damage.reason)
+        return found
+
     def halt(self, error: StorageError) -> list[Effect]:
         """Stop for good: the disk of the metadata log cannot be trusted any more."""
         self._trace("metadata-log-failed", path=error.path, call=error.call, reason=error.reason)
@@ -242,9 +276,11 @@ class RaftNode:
         self._trace("raft-role", node=self._node_id, role=role.value, epoch=self.epoch)
 
 
-def _open_log(disk: Disk, directory: str, settings: LogSettings, now: Instant) -> PartitionLog:
-    """The log as its last stop left it: nothing is scanned after a clean one. Raises StorageError."""
+def _open_log(disk: Disk, directory: str, settings: LogSettings, now: Instant, newest: OffsetAndEpoch | None) -> PartitionLog:
+    """The log as its last stop left it; scanned, after one that was not clean, from the newest snapshot on. Raises StorageError."""
     end_offset = take_mark(disk, directory, METADATA_PARTITION)
+    snapshot_end = Offset(0) if newest is None else newest.offset
+    is_begun = any(name.endswith(LOG_SUFFIX) for name in disk.list(directory))
     open_as = partial(
         PartitionLog.open,
         disk,
@@ -253,14 +289,22 @@ def _open_log(disk: Disk, directory: str, settings: LogSettings, now: Instant) -
         METADATA_TOPIC_ID,
         settings,
         now=now,
-        recovery_point=end_offset or Offset(0),
+        recovery_point=max(end_offset or Offset(0), snapshot_end),
+        log_start_offset=Offset(0) if is_begun else snapshot_end,
     )
     log = open_as(was_clean=end_offset is not None)
-    if end_offset is None or log.log_end_offset == end_offset:
-        return log
-    # Other files than those that were marked, or a log that goes on behind the mark: it vouches for what it knew at most.
-    log.close()
-    return open_as(was_clean=False)
+    if end_offset is not None and log.log_end_offset != end_offset:
+        # Other files than those that were marked, or a log that goes on behind the mark: it vouches for what it knew at most.
+        log.close()
+        log = open_as(was_clean=False)
+    if newest is not None and log.log_end_offset < snapshot_end:
+        reason = (
+            f"the log ends at offset {log.log_end_offset}, before its snapshot {file_name(newest)}: some of it is missing. Restore it, or "
+            f"move all files that end in {LOG_SUFFIX} away to go on from the snapshot"
+        )
+        log.close()
+        raise LogDamaged(directory, "recover", reason)
+    return log
 
 
 def _end_of(batches: bytes) -> Offset:

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from sparklog.effects import Effect, Halt, Sync
+from sparklog.effects import Effect, Halt, Run, Sync
 from sparklog.model import Instant, Micros, Millis, NodeId, Ticket, Uuid
 from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest, Feature
@@ -27,12 +27,17 @@ def untold(_event: str, **_fields: object) -> None:
 
 
 class World:
-    """One disk and the lives of one node on it. `effects` are those not carried out yet, `replies` what was told, by token."""
+    """One disk and the lives of one node on it.
 
-    def __init__(self, seed: int = 0, *, capacity_bytes: int | None = None) -> None:
+    `effects` are those not carried out yet, `replies` what was told, by token, and `told` the events of the trace.
+    """
+
+    def __init__(self, seed: int = 0, *, capacity_bytes: int | None = None, given: dict[str, str] | None = None) -> None:
         self.random = Random(seed)
         self.disk = SimulatedDisk(capacity_bytes=capacity_bytes)
-        self.settings = BrokerSettings.of({"log.dirs": "/data"})
+        self.settings = BrokerSettings.of({"log.dirs": "/data", **(given or {})})
+        self.now = NOW
+        self.told: list[str] = []
         self.replies: dict[object, Message] = {}
         self.halts: list[str] = []
         self._tickets = 0
@@ -49,18 +54,25 @@ class World:
             "a-cluster",
             tickets=self._ticket,
             entropy=self.random.randbytes,
-            trace=untold,
-            now=NOW,
+            trace=self._trace,
+            now=self.now,
         )
         self.effects += effects
 
     def propose(self, command: Message, token: object) -> None:
-        self.effects += self.quorum.propose(command, token, "User:test", NOW)
+        self.effects += self.quorum.propose(command, token, "User:test", self.now)
         self._collect()
 
     def sync(self) -> int:
-        """Carry out the syncs asked for so far, and return how many."""
+        """Carry out the syncs and jobs asked for so far, and return how many syncs."""
         due, self.effects = self.effects, []
+        for run in (effect for effect in due if isinstance(effect, Run)):
+            failed_job = None
+            try:
+                run.job()
+            except StorageError as failed:
+                failed_job = failed
+            self.effects += self.quorum.synced(run.ticket, failed_job, self.now)
         syncs = [effect for effect in due if isinstance(effect, Sync)]
         self.halts += [effect.reason for effect in due if isinstance(effect, Halt)]
         self.sync_count += len(syncs)
@@ -70,16 +82,31 @@ class World:
                 self.disk.sync(sync.files)
             except StorageError as failed:
                 error = failed
-            self.effects += self.quorum.synced(sync.ticket, error, NOW)
+            self.effects += self.quorum.synced(sync.ticket, error, self.now)
         self._collect()
         return len(syncs)
 
     def settle(self) -> int:
         """Sync until nothing is asked for any more, and return how many syncs that took."""
         count = 0
-        while synced := self.sync():
-            count += synced
+        while self.effects:
+            count += self.sync()
         return count
+
+    def wait(self, ms: int) -> None:
+        """Let time pass, and the quorum act on it if it asked for that."""
+        self.now = Instant(Micros(self.now.mono_us + ms * 1000), Millis(self.now.wall_ms + ms))
+        deadline = self.quorum.deadline()
+        if deadline is not None and deadline <= self.now.mono_us:
+            self.effects += self.quorum.tick(self.now)
+        self.settle()
+
+    def stop(self) -> None:
+        """End this life cleanly."""
+        self.settle()
+        assert self.quorum.is_quiet
+        self.quorum.close(self.now)
+        self.disk.restart()
 
     def join(self, life: bytes = b"L") -> None:
         """Register the broker of this node and unfence it."""
@@ -102,6 +129,9 @@ class World:
         self.disk.crash(self.random)
         self.disk.restart()
         self.open()
+
+    def _trace(self, event: str, **_fields: object) -> None:
+        self.told.append(event)
 
     def _ticket(self) -> Ticket:
         self._tickets += 1

@@ -1,0 +1,199 @@
+"""When the metadata log gets a snapshot, and which of the old ones may go: one job at a time, beside the loop.
+
+    published image ── enough bytes, or old enough ──► WRITE ──► listed
+    too many bytes, or too old ──► CHECK the second oldest ──► REMOVE the oldest, and the log that the second stands for
+
+The image is immutable, so the job writes it while the cluster changes on. Nothing is written where nothing has changed.
+"""
+
+from collections.abc import Callable, Iterator
+from enum import Enum
+from functools import partial
+from itertools import islice
+
+import msgspec
+
+from sparklog.effects import Effect, Run
+from sparklog.model import Instant, Micros, Millis, Offset, OffsetAndEpoch, Ticket
+from sparklog.record.batch import read_header
+from sparklog_server.config.settings import BrokerSettings
+from sparklog_server.disk.door import Disk, StorageError
+from sparklog_server.log.segment import LOG_SUFFIX
+from sparklog_server.metadata.batches import batch_of
+from sparklog_server.metadata.image import MetadataImage
+from sparklog_server.metadata.snapshot import records_of_image
+from sparklog_server.raft.node import RaftNode
+from sparklog_server.raft.snapshots import SnapshotDamaged, check, file_name, is_outdated, last_timestamp, remove, write
+
+_RECORDS_PER_BATCH = 16
+"""Few, for a job must not keep the loop waiting for longer than it takes to make one batch."""
+_CLEAN_INTERVAL_US = 60_000_000
+_RETRY_US = 60_000_000
+
+
+class _Task(Enum):
+    """What a job does to its snapshot; see the picture of the module."""
+
+    WRITE = "write"
+    CHECK = "check"
+    REMOVE = "remove"
+
+
+class _Job(msgspec.Struct, frozen=True):
+    """What is under way; `new_bytes` are those that the snapshot now written makes old."""
+
+    task: _Task
+    ticket: Ticket
+    snapshot: OffsetAndEpoch
+    new_bytes: int = 0
+
+
+class Snapshotting:
+    """The snapshots of one metadata log. Invariant: `raft.snapshots` changes when a job is done, in the turn that hears of it."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        raft: RaftNode,
+        settings: BrokerSettings,
+        *,
+        tickets: Callable[[], Ticket],
+        trace: Callable[..., None],
+        now: Instant,
+    ) -> None:
+        self._disk = disk
+        self._raft = raft
+        self._settings = settings
+        self._tickets = tickets
+        self._trace = trace
+        self._job: _Job | None = None
+        self._new_bytes = 0
+        self._interval_us = settings.metadata_log_max_snapshot_interval_ms * 1000
+        self._last_us = now.mono_us
+        self._not_before_us = now.mono_us
+        self._clean_us = now.mono_us
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether no job is under way."""
+        return self._job is None
+
+    def awaits(self, ticket: Ticket) -> bool:
+        """Whether the ticket is that of a job of ours."""
+        return self._job is not None and self._job.ticket == ticket
+
+    def grown(self, size: int) -> None:
+        """So many bytes more were committed, or replayed, that no snapshot holds."""
+        self._new_bytes += size
+
+    def deadline(self, image: MetadataImage) -> Micros | None:
+        """When `due` wants to be called, if nothing happens before."""
+        if self._job is not None:
+            return None
+        times: list[Micros] = []
+        if self._has_news(image) and self._interval_us:
+            times.append(Micros(max(self._last_us + self._interval_us, self._not_before_us)))
+        if len(self._raft.snapshots) > 1:
+            times.append(self._clean_us)
+        return Micros(min(times)) if times else None
+
+    def due(self, image: MetadataImage, now: Instant) -> list[Effect]:
+        """Begin to write a snapshot of the published image if one is due, or else remove the oldest if it is no longer kept."""
+        if self._job is not None or not self._raft.is_leader:
+            return []
+        is_large = self._new_bytes >= self._settings.metadata_log_max_record_bytes_between_snapshots
+        is_old = self._interval_us != 0 and now.mono_us >= self._last_us + self._interval_us
+        try:
+            if (is_large or is_old) and now.mono_us >= self._not_before_us and self._has_news(image):
+                return self._begin_write(image, now)
+            if len(self._raft.snapshots) > 1 and now.mono_us >= self._clean_us:
+                return self._check_retention(now)
+        except StorageError as error:
+            return self._raft.halt(error)
+        return []
+
+    def finished(self, error: StorageError | None, now: Instant) -> list[Effect]:
+        """The job under way has ended. Only a full disk and a damaged file are no reason to stop for good."""
+        assert self._job is not None
+        job, self._job = self._job, None
+        snapshots = self._raft.snapshots
+        if not self._raft.is_leader:
+            return []
+        if isinstance(error, SnapshotDamaged):
+            snapshots.remove(job.snapshot)
+            self._trace("metadata-snapshot-damaged", path=error.path, position=error.position, reason=error.reason)
+        elif error is not None and error.is_full:
+            self._not_before_us = Micros(now.mono_us + _RETRY_US)
+            self._trace("metadata-snapshot-failed", path=error.path, reason=error.reason)
+        elif error is not None:
+            return self._raft.halt(error)
+        elif job.task is _Task.WRITE:
+            snapshots.append(job.snapshot)
+            self._new_bytes -= job.new_bytes
+            self._last_us = self._clean_us = now.mono_us
+            self._trace("metadata-snapshot", offset=job.snapshot.offset, epoch=job.snapshot.epoch)
+        elif job.task is _Task.CHECK:
+            return self._begin_removal(job.snapshot, now)
+        else:
+            snapshots.remove(job.snapshot)
+        return []
+
+    def _has_news(self, image: MetadataImage) -> bool:
+        newest = self._raft.snapshots[-1].offset if self._raft.snapshots else 0
+        return image.offset >= newest and image.open_transaction is None
+
+    def _begin_write(self, image: MetadataImage, now: Instant) -> list[Effect]:
+        raft = self._raft
+        last = read_header(next(raft.read(image.offset, Offset(image.offset + 1))))
+        snapshot = OffsetAndEpoch(Offset(image.offset + 1), raft.log.epochs.epoch_at(image.offset))
+        job = partial(
+            write,
+            self._disk,
+            raft.log.directory,
+            snapshot,
+            _batches_of(image, now.wall_ms),
+            last_timestamp=Millis(last.max_timestamp),
+            wall_ms=now.wall_ms,
+        )
+        return self._begin(_Task.WRITE, snapshot, job, new_bytes=self._new_bytes)
+
+    def _check_retention(self, now: Instant) -> list[Effect]:
+        raft, directory = self._raft, self._raft.log.directory
+        oldest, successor = raft.snapshots[:2]
+        if not is_outdated(
+            [self._size(file_name(snapshot)) for snapshot in raft.snapshots],
+            last_timestamp(self._disk, directory, oldest),
+            log_bytes=sum(self._size(name) for name in self._disk.list(directory) if name.endswith(LOG_SUFFIX)),
+            retention_bytes=self._settings.metadata_max_retention_bytes,
+            retention_ms=self._settings.metadata_max_retention_ms,
+            now_ms=now.wall_ms,
+        ):
+            self._clean_us = Micros(now.mono_us + _CLEAN_INTERVAL_US)
+            return []
+        # Read once more before what it stands for goes for good.
+        return self._begin(_Task.CHECK, successor, partial(check, self._disk, directory, successor))
+
+    def _begin_removal(self, successor: OffsetAndEpoch, now: Instant) -> list[Effect]:
+        raft = self._raft
+        oldest = raft.snapshots[0]
+        raft.log.move_log_start(successor.offset)
+        try:
+            retire = raft.log.retire(raft.high_watermark, now)
+        except StorageError as error:
+            return raft.halt(error)
+        return self._begin(_Task.REMOVE, oldest, partial(remove, self._disk, raft.log.directory, oldest, retire))
+
+    def _begin(self, task: _Task, snapshot: OffsetAndEpoch, job: Callable[[], None], *, new_bytes: int = 0) -> list[Effect]:
+        self._job = _Job(task, self._tickets(), snapshot, new_bytes)
+        return [Run(job, self._job.ticket)]
+
+    def _size(self, name: str) -> int:
+        file = self._disk.open(f"{self._raft.log.directory}/{name}")
+        file.close()
+        return file.size
+
+
+def _batches_of(image: MetadataImage, wall_ms: Millis) -> Iterator[bytearray]:
+    records = records_of_image(image)
+    while piece := list(islice(records, _RECORDS_PER_BATCH)):
+        yield batch_of(piece, wall_ms)
