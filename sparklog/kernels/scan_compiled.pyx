@@ -163,6 +163,81 @@ def check_records(buffer, int64_t count, int64_t base_timestamp, bint require_ke
         PyBuffer_Release(&held)
 
 
+def timestamps_outside(
+    buffer, int64_t count, int64_t base_timestamp, int64_t least, int64_t greatest, Py_ssize_t most, Py_ssize_t position=0
+):
+    cdef Py_buffer held
+    cdef sl_record record
+    cdef const uint8_t *at
+    cdef const uint8_t *p
+    cdef const uint8_t *limit
+    cdef int64_t index, timestamp
+    cdef int refused = 0
+    cdef bint is_outside = False
+    cdef list found = []
+    PyObject_GetBuffer(buffer, &held, PyBUF_SIMPLE)
+    try:
+        if position < 0 or position > held.len or count < 0 or count > (held.len - position) // 7:
+            raise ValueError(INVALID, position, f"{count} records cannot stand in {held.len - position} bytes")
+        p = <const uint8_t *>held.buf + position
+        limit = <const uint8_t *>held.buf + held.len
+        index = 0
+        while index < count and len(found) < most:
+            with nogil:
+                is_outside = False
+                while index < count and not is_outside:
+                    refused = sl_read_record(p, limit, &record, &at)
+                    if refused:
+                        break
+                    p = record.end
+                    timestamp = <int64_t>(<uint64_t>base_timestamp + <uint64_t>record.timestamp_delta)
+                    is_outside = timestamp != -1 and (timestamp < least or timestamp > greatest)
+                    index += 1
+            if refused:
+                _refuse_record(refused, at - <const uint8_t *>held.buf)
+            if is_outside:
+                found.append(index - 1)
+    finally:
+        PyBuffer_Release(&held)
+    return found
+
+
+def find_timestamp(
+    buffer, Py_ssize_t position, int64_t count, int64_t base_offset, int64_t base_timestamp, append_timestamp, int64_t timestamp, int64_t start
+):
+    cdef Py_buffer held
+    cdef sl_record record
+    cdef const uint8_t *at
+    cdef const uint8_t *p
+    cdef const uint8_t *limit
+    cdef int64_t index, found_timestamp = 0, offset = 0
+    cdef int refused = 0
+    cdef bint is_found = False, is_append_time = append_timestamp is not None
+    cdef int64_t appended = append_timestamp if is_append_time else 0
+    PyObject_GetBuffer(buffer, &held, PyBUF_SIMPLE)
+    try:
+        if position < 0 or position > held.len or count < 0 or count > (held.len - position) // 7:
+            raise ValueError(INVALID, position, f"{count} records cannot stand in {held.len - position} bytes")
+        p = <const uint8_t *>held.buf + position
+        limit = <const uint8_t *>held.buf + held.len
+        with nogil:
+            for index in range(count):
+                refused = sl_read_record(p, limit, &record, &at)
+                if refused:
+                    break
+                p = record.end
+                found_timestamp = appended if is_append_time else <int64_t>(<uint64_t>base_timestamp + <uint64_t>record.timestamp_delta)
+                offset = <int64_t>(<uint64_t>base_offset + <uint64_t>(<int64_t>record.offset_delta))
+                if found_timestamp >= timestamp and offset >= start:
+                    is_found = True
+                    break
+        if refused:
+            _refuse_record(refused, at - <const uint8_t *>held.buf)
+    finally:
+        PyBuffer_Release(&held)
+    return (found_timestamp, offset) if is_found else None
+
+
 cdef int _hold_batch(object buffer, Py_buffer *held) except -1:
     PyObject_GetBuffer(buffer, held, PyBUF_WRITABLE)
     if held.len < _HEADER:

@@ -112,6 +112,53 @@ def check_records(buffer: Buffer, count: int, base_timestamp: int, require_keys:
     return least, greatest
 
 
+def timestamps_outside(
+    buffer: Buffer, count: int, base_timestamp: int, least: int, greatest: int, most: int, position: int = 0
+) -> list[int]:
+    """The indexes of the first `most` of `count` uncompressed records whose timestamp is not in `[least, greatest]`; -1 is none and fits."""
+    view = memoryview(buffer)
+    size = len(view)
+    if not 0 <= position <= size or count < 0 or count * RECORD_SIZE_MIN > size - position:
+        raise ValueError(INVALID, position, f"{count} records cannot stand in {size - position} bytes")
+    found: list[int] = []
+    for index in range(count):
+        if len(found) >= most:
+            break
+        record = record_at(view, position, size)
+        position = record.end
+        timestamp = wrapped(base_timestamp + record.timestamp_delta)
+        if timestamp != NO_TIMESTAMP and not least <= timestamp <= greatest:
+            found.append(index)
+    return found
+
+
+def find_timestamp(
+    buffer: Buffer,
+    position: int,
+    count: int,
+    base_offset: int,
+    base_timestamp: int,
+    append_timestamp: int | None,
+    timestamp: int,
+    start: int,
+) -> tuple[int, int] | None:
+    """(timestamp, offset) of the first of `count` uncompressed records from `position` on that is at `timestamp` or later and at offset
+    `start` or beyond; None if there is none. All have `append_timestamp` unless that is None.
+    """
+    view = memoryview(buffer)
+    size = len(view)
+    if not 0 <= position <= size or count < 0 or count * RECORD_SIZE_MIN > size - position:
+        raise ValueError(INVALID, position, f"{count} records cannot stand in {size - position} bytes")
+    for _ in range(count):
+        record = record_at(view, position, size)
+        position = record.end
+        at = wrapped(base_timestamp + record.timestamp_delta) if append_timestamp is None else append_timestamp
+        offset = wrapped(base_offset + record.offset_delta)
+        if at >= timestamp and offset >= start:
+            return at, offset
+    return None
+
+
 def stamp(buffer: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
     """Write base offset and leader epoch in place; the CRC does not cover them."""
     _check_header_fits(buffer)

@@ -4,6 +4,7 @@ What is compressed is the records part of one batch. Decompressing is bounded tw
 in bytes, and by a ratio of `RATIO_MAX` once more than `RATIO_FREE_BYTES` come out.
 """
 
+import contextlib
 import zlib
 from enum import IntEnum
 from struct import unpack_from
@@ -36,6 +37,10 @@ _FIRST_GUESS_RATIO = 16
 _FIRST_GUESS_BYTES_MIN = 64 << 10
 
 
+class TooLarge(DecodeError):
+    """More would come out than the limits allow."""
+
+
 class Codec(IntEnum):
     """The number stands in the attributes of a batch, the name in lower case in the settings."""
 
@@ -61,11 +66,11 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> Buffer:
     return data
 
 
-def decompress(codec: Codec, data: Buffer, limit_bytes: int = DECOMPRESSED_BYTES_MAX) -> Buffer:
-    """The bytes that were compressed. DecodeError if they are not whole and right, or more than the limits allow."""
+def decompress(codec: Codec, data: Buffer, limit_bytes: int = DECOMPRESSED_BYTES_MAX, ratio_max: int = RATIO_MAX) -> Buffer:
+    """The bytes that were compressed. DecodeError if they are not whole and right, TooLarge if more than the limits allow."""
     if codec is Codec.NONE:
         return data
-    limit = min(limit_bytes, max(RATIO_FREE_BYTES, RATIO_MAX * len(data)))
+    limit = min(limit_bytes, max(RATIO_FREE_BYTES, ratio_max * len(data)))
     try:
         return _DECOMPRESS[codec](memoryview(data), limit)
     except (zlib.error, zstandard.ZstdError, cramjam.DecompressionError, RuntimeError, EOFError) as error:
@@ -73,8 +78,8 @@ def decompress(codec: Codec, data: Buffer, limit_bytes: int = DECOMPRESSED_BYTES
         raise DecodeError(f"{codec.name.lower()}: {error}") from error
 
 
-def _too_large(codec: str, limit: int) -> DecodeError:
-    return DecodeError(f"{codec}: more than the {limit} bytes allowed come out")
+def _too_large(codec: str, limit: int) -> TooLarge:
+    return TooLarge(f"{codec}: more than the {limit} bytes allowed come out")
 
 
 def _decompress_gzip(data: memoryview, limit: int) -> Buffer:
@@ -204,9 +209,14 @@ def _whole_zstd_frame(decompressor: zstandard.ZstdDecompressor, data: memoryview
     try:
         return decompressor.decompress(data, max_output_size=guess, allow_extra_data=False)
     except zstandard.ZstdError:
-        if guess == limit:
-            raise
-        return decompressor.decompress(data, max_output_size=limit, allow_extra_data=False)
+        if guess < limit:
+            with contextlib.suppress(zstandard.ZstdError):
+                return decompressor.decompress(data, max_output_size=limit, allow_extra_data=False)
+        # A frame that ends too early and one that is too large are told apart by nothing but reading on.
+        with decompressor.stream_reader(data) as reader:
+            if len(reader.read(limit + 1)) > limit:
+                raise _too_large("zstd", limit) from None
+        raise
 
 
 _DECOMPRESS: Final = {

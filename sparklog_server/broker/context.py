@@ -1,16 +1,16 @@
 """What a handler may use: the image, this node's partitions, the quorum, and the ways to park, propose and disconnect."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from heapq import heapify, heappush
 from typing import NamedTuple
 
-from sparklog.effects import Effect
-from sparklog.model import Instant, Micros, Uuid
+from sparklog.effects import Effect, Run
+from sparklog.model import Instant, Micros, Ticket, Uuid
 from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.producer_ids import ProducerIds
 from sparklog_server.broker.quorum import Quorum
-from sparklog_server.broker.session import Call, Session, Waiting
+from sparklog_server.broker.session import Call, Parked, Session, Waiting
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.metadata.image import MetadataImage, TopicImage
 from sparklog_server.replica.partitions import Partitions
@@ -51,6 +51,14 @@ class FailureReport:
     """The token of the heartbeat that tells of data directories that failed."""
 
 
+class RequestJob(NamedTuple):
+    """What part of a request runs beside the loop: `finished` takes its result, and says what becomes of the request."""
+
+    call: Call
+    finished: Callable[[object, Instant], Message | Parked]
+    copied_bytes: int
+
+
 _TIMERS_SWEPT_FROM = 1024
 
 Allow = Callable[[str, Operation, Resource, str], bool]
@@ -60,7 +68,16 @@ class Context:
     """The broker as its handlers see it; `effects` and `disconnects` are emptied by the broker at the end of each turn."""
 
     def __init__(
-        self, settings: BrokerSettings, cluster_id: str, quorum: Quorum, partitions: Partitions, allow: Allow, served: tuple[int, ...]
+        self,
+        settings: BrokerSettings,
+        cluster_id: str,
+        quorum: Quorum,
+        partitions: Partitions,
+        allow: Allow,
+        served: tuple[int, ...],
+        *,
+        tickets: Callable[[], Ticket],
+        receive_buffers: Sequence[bytearray],
     ) -> None:
         self.settings = settings
         self.served = served
@@ -74,6 +91,10 @@ class Context:
         self.disconnects: list[tuple[Session, str]] = []
         self.paused: list[Session] = []
         self.timers: list[tuple[Micros, int, Waiting]] = []
+        self.jobs: dict[Ticket, RequestJob] = {}
+        self.copied_bytes = 0  # of requests that a job works on
+        self._tickets = tickets
+        self._receive_buffers = receive_buffers
         self._allow = allow
         self._sequence = 0
         self._timers_swept_at = _TIMERS_SWEPT_FROM
@@ -98,6 +119,25 @@ class Context:
         if len(self.timers) >= self._timers_swept_at:
             self._sweep_timers()
         heappush(self.timers, (Micros(now.mono_us + max(timeout_ms, 0) * 1000), self._sequence, waiting))
+
+    def run(
+        self,
+        call: Call,
+        job: Callable[[], object],
+        finished: Callable[[object, Instant], Message | Parked],
+        *,
+        copies: Sequence[bytearray] = (),
+    ) -> None:
+        """Run `job` beside the loop, then `finished` with its result or StorageError, within a turn; the call must mute its session.
+
+        `copies` is all that the job holds of the request's bytes: the buffers they came in are filled anew meanwhile.
+        """
+        assert not any(copy is buffer for copy in copies for buffer in self._receive_buffers), "a job may not hold the receive buffer"
+        ticket = self._tickets()
+        copied_bytes = sum(map(len, copies))
+        self.copied_bytes += copied_bytes
+        self.jobs[ticket] = RequestJob(call, finished, copied_bytes)
+        self.effects.append(Run(job, ticket))
 
     def _sweep_timers(self) -> None:
         """Drop the timers of answered calls: most are answered long before their time, and would pile up until then."""

@@ -26,6 +26,7 @@ def log_settings(topic: TopicSettings, broker: BrokerSettings) -> LogSettings:
         is_deleted="delete" in topic.cleanup_policy,
         validates_compressed=broker.sparklog_validate_compressed,
         decompressed_bytes_max=broker.sparklog_decompress_max_bytes,
+        decompressed_ratio_max=broker.sparklog_decompress_ratio_max,
         producer_id_expiration_ms=broker.producer_id_expiration_ms,
         retention_ms=topic.retention_ms,
         retention_bytes=topic.retention_bytes,

@@ -77,6 +77,7 @@ class Parked(Enum):
     FLOWING = "later requests of the session may run: the ordered half of this one is done"
     MUTING = "later requests of the session wait"
     SILENT = "there will be no answer"
+    MUTING_SILENT = "later requests of the session wait, though there will be no answer"
 
 
 class Wakeable(Protocol):

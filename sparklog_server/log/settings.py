@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from sparklog.record.compression import DECOMPRESSED_BYTES_MAX
+from sparklog.record.compression import DECOMPRESSED_BYTES_MAX, RATIO_MAX
 
 CompressionType = Literal["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"]
 TimestampType = Literal["CreateTime", "LogAppendTime"]
@@ -31,6 +31,7 @@ class LogSettings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     validates_compressed: bool = True
     """`sparklog.validate.compressed`: decompress and walk compressed batches too; always so on a compacted topic."""
     decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX
+    decompressed_ratio_max: int = RATIO_MAX
     producer_id_expiration_ms: int = 86_400_000
     retention_ms: int = 604_800_000
     """-1 keeps segments however old they are."""

@@ -1,18 +1,21 @@
 """Which batches of a client may enter the log, judged as Kafka's broker judges them, with its error codes.
 
-One kernel call checks the bytes (CRC, counts, every record); here is what depends on the topic: sizes, timestamps, keys, codecs. The batch
-is changed in place only where Kafka changes it: timestamp type and greatest timestamp, with a new CRC.
+One kernel call checks the bytes (CRC, counts, every record); here is what depends on the topic: sizes, timestamps, keys, codecs. Checking
+changes nothing, so it may happen in a job; `admitted` then stamps in place what Kafka changes: timestamp type and greatest timestamp, with
+a new CRC.
 """
 
 from struct import pack_into
 
+import msgspec
+
 from sparklog.errors import DecodeError, ErrorCode
 from sparklog.kernels import scan
 from sparklog.model import LeaderEpoch, Offset
-from sparklog.record.batch import CODEC_BITS, HEADER_SIZE, LENGTH_OVERHEAD, NO_TIMESTAMP, TIMESTAMP_TYPE_BIT, decode_records
-from sparklog.record.compression import Codec, compress, decompress
+from sparklog.record.batch import CODEC_BITS, HEADER_SIZE, LENGTH_OVERHEAD, NO_TIMESTAMP, TIMESTAMP_TYPE_BIT
+from sparklog.record.compression import Codec, TooLarge, compress, decompress
 
-from .settings import LogSettings
+from .settings import INT64_MAX, LogSettings
 
 Buffer = bytes | bytearray | memoryview
 HeaderFields = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
@@ -23,6 +26,16 @@ _CODE_OF_STATUS = {
     scan.MISSING_KEY: ErrorCode.INVALID_RECORD,
 }
 _TARGET_CODEC = {"uncompressed": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
+
+_INT64_MIN = -(1 << 63)
+_NAMED_RECORDS_MAX = 1000
+"""How many records at fault are named; clients fail those that are not named as well, since the batch is refused whole."""
+_COMPRESSED_INLINE_BYTES_MAX = 16 << 10
+"""Compressing is far slower than decompressing: gzip takes 1 ms for 40 KiB."""
+
+
+class NeedsJob(Exception):
+    """The batch cannot be judged within the bounds of what may be done at once."""
 
 
 class RecordsRefused(Exception):
@@ -35,12 +48,29 @@ class RecordsRefused(Exception):
         self.record_errors = record_errors or []
 
 
-def check_client_batch(
-    records: memoryview | bytearray, settings: LogSettings, now_ms: int
-) -> tuple[memoryview | bytearray, HeaderFields, int]:
-    """Check one batch of a client: (the batch to append, its header as sent, its greatest timestamp). Raises RecordsRefused.
+class Checked(msgspec.Struct, frozen=True, gc=False):
+    """A client's batch that may enter a log under `settings`, as sent or compressed anew; not stamped yet."""
 
-    The batch to append is `records` itself, stamped in place, or a new one if the topic asks for another codec.
+    batch: memoryview | bytearray
+    header: HeaderFields
+    greatest_timestamp: int
+    settings: LogSettings
+    decompressed_bytes: int
+
+    def __len__(self) -> int:
+        return len(self.batch)
+
+
+Sent = memoryview | bytearray | Checked
+"""A client's batch on its way into a log."""
+
+
+def check_client_batch(
+    records: memoryview | bytearray, settings: LogSettings, now_ms: int, *, inline_bytes_max: int | None = None
+) -> Checked:
+    """Check one batch of a client, which stays as it is. Raises RecordsRefused, and NeedsJob if it would take more than allowed here.
+
+    With `inline_bytes_max`, no more may be decompressed; what then cannot be judged needs a job.
     """
     if len(records) > settings.max_message_bytes:
         message = f"The batch of {len(records)} bytes exceeds max.message.bytes = {settings.max_message_bytes}."
@@ -52,22 +82,45 @@ def check_client_batch(
     if header[0] != 0:
         raise RecordsRefused(ErrorCode.INVALID_RECORD, f"The base offset of a batch must be 0, but it is {header[0]}.")
     attributes = header[5]
+    plain: Buffer | None = memoryview(records)[HEADER_SIZE:]
+    decompressed_bytes = 0
     if attributes & CODEC_BITS:
-        least, greatest = _check_compressed(records, header, settings)
+        is_recoded = settings.compression_type != "producer" and _TARGET_CODEC[settings.compression_type] != attributes & CODEC_BITS
+        if settings.validates_compressed or settings.is_compacted or is_recoded:
+            plain = _decompressed(records, header, settings, inline_bytes_max)
+            decompressed_bytes = len(plain)
+            least, greatest = _walked(plain, header, settings)
+        else:
+            plain, least, greatest = None, header[7], header[8]
     if attributes & TIMESTAMP_TYPE_BIT:
         message = "A producer may not set the timestamp type to LogAppendTime."
-        raise RecordsRefused(ErrorCode.INVALID_TIMESTAMP, message, [(index, message) for index in range(header[12])])
+        named = range(min(header[12], _NAMED_RECORDS_MAX))
+        raise RecordsRefused(ErrorCode.INVALID_TIMESTAMP, message, [(index, message) for index in named])
+    if settings.timestamp_type != "LogAppendTime" and (
+        greatest - now_ms > settings.timestamp_after_max_ms or now_ms - least > settings.timestamp_before_max_ms
+    ):
+        _check_timestamps(plain, header, settings, now_ms)
+    if settings.compression_type != "producer" and plain is not None:
+        records = _with_codec(records, plain, header, settings, inline_bytes_max)
+    return Checked(records, header, greatest, settings, decompressed_bytes)
+
+
+def admitted(records: Sent, settings: LogSettings, now_ms: int) -> tuple[memoryview | bytearray, HeaderFields, int]:
+    """Check what was not checked yet, and stamp the times: (the batch to append, its header as sent, its greatest timestamp).
+
+    Raises RecordsRefused.
+    """
+    if not isinstance(records, Checked):
+        records = check_client_batch(records, settings, now_ms)
+    elif records.settings is not settings and records.settings != settings:
+        records = check_client_batch(records.batch, settings, now_ms)  # the topic was altered while the job ran
+    batch, header, greatest = records.batch, records.header, records.greatest_timestamp
     if settings.timestamp_type == "LogAppendTime":
-        scan.stamp_timestamps(records, 1, now_ms)
+        scan.stamp_timestamps(batch, 1, now_ms)
         greatest = now_ms
-    else:
-        if greatest - now_ms > settings.timestamp_after_max_ms or now_ms - least > settings.timestamp_before_max_ms:
-            _check_timestamps(records, header, settings, now_ms)
-        if greatest != header[8]:
-            scan.stamp_timestamps(records, 0, greatest)
-    if settings.compression_type != "producer":
-        records = _with_codec(records, header, _TARGET_CODEC[settings.compression_type], settings)
-    return records, header, greatest
+    elif greatest != header[8]:
+        scan.stamp_timestamps(batch, 0, greatest)
+    return batch, header, greatest
 
 
 def _refused(error: ValueError) -> RecordsRefused:
@@ -78,50 +131,66 @@ def _refused(error: ValueError) -> RecordsRefused:
     return RecordsRefused(_CODE_OF_STATUS[status], f"{reason} (at byte {position})")
 
 
-def _check_compressed(records: memoryview | bytearray, header: HeaderFields, settings: LogSettings) -> tuple[int, int]:
-    """Least and greatest timestamp of a compressed batch, its records walked unless the settings spare them."""
-    if not (settings.validates_compressed or settings.is_compacted):
-        return header[7], header[8]
-    payload = _decompressed(records, header, settings)
+def _walked(plain: Buffer, header: HeaderFields, settings: LogSettings) -> tuple[int, int]:
+    """Least and greatest timestamp of the records of a compressed batch."""
     try:
-        least, greatest = scan.check_records(payload, header[12], header[7], settings.is_compacted)
+        least, greatest = scan.check_records(plain, header[12], header[7], settings.is_compacted)
     except ValueError as error:
         raise _refused(error) from error
     return least, greatest
 
 
-def _decompressed(records: memoryview | bytearray, header: HeaderFields, settings: LogSettings) -> Buffer:
+def _decompressed(records: memoryview | bytearray, header: HeaderFields, settings: LogSettings, inline_bytes_max: int | None) -> Buffer:
+    body = memoryview(records)[HEADER_SIZE:]
+    bytes_max, ratio_max = settings.decompressed_bytes_max, settings.decompressed_ratio_max
+    if inline_bytes_max is not None and inline_bytes_max < bytes_max:
+        if len(body) > inline_bytes_max:
+            raise NeedsJob
+        try:
+            return decompress(Codec(header[5] & CODEC_BITS), body, inline_bytes_max, ratio_max)
+        except TooLarge:
+            raise NeedsJob from None
+        except DecodeError as error:
+            raise RecordsRefused(ErrorCode.INVALID_RECORD, f"The records do not decompress: {error}") from error
     try:
-        return decompress(Codec(header[5] & CODEC_BITS), memoryview(records)[HEADER_SIZE:], settings.decompressed_bytes_max)
+        return decompress(Codec(header[5] & CODEC_BITS), body, bytes_max, ratio_max)
+    except TooLarge as error:
+        # By this code Java's producer splits the batch and tries again, which is what helps an honest one.
+        limits = f"sparklog.decompress.max.bytes = {bytes_max}, sparklog.decompress.ratio.max = {ratio_max}"
+        raise RecordsRefused(ErrorCode.MESSAGE_TOO_LARGE, f"The records decompress to too much ({error}): {limits}.") from error
     except DecodeError as error:
         raise RecordsRefused(ErrorCode.INVALID_RECORD, f"The records do not decompress: {error}") from error
 
 
-def _check_timestamps(records: memoryview | bytearray, header: HeaderFields, settings: LogSettings, now_ms: int) -> None:
-    """Name the records whose timestamp is out of bounds. Raises RecordsRefused if there are any."""
+def _check_timestamps(plain: Buffer | None, header: HeaderFields, settings: LogSettings, now_ms: int) -> None:
+    """Name the records whose timestamp is out of bounds; all of them if they are not seen. Raises RecordsRefused if there are any."""
     earliest, latest = now_ms - settings.timestamp_before_max_ms, now_ms + settings.timestamp_after_max_ms
-    if header[5] & CODEC_BITS and not (settings.validates_compressed or settings.is_compacted):
-        out = list(range(header[12])) if header[8] > latest or NO_TIMESTAMP != header[7] < earliest else []
+    if plain is None:
+        is_out = header[8] > latest or NO_TIMESTAMP != header[7] < earliest
+        out = list(range(min(header[12], _NAMED_RECORDS_MAX))) if is_out else []
     else:
-        timestamps = [record.timestamp for record in decode_records(records)]
-        out = [index for index, at in enumerate(timestamps) if at != NO_TIMESTAMP and not earliest <= at <= latest]
+        out = scan.timestamps_outside(plain, header[12], header[7], max(earliest, _INT64_MIN), min(latest, INT64_MAX), _NAMED_RECORDS_MAX)
     if out:
         message = f"The timestamp is out of range: it should be within [{earliest}, {latest}]."
         code, summary = ErrorCode.INVALID_TIMESTAMP, "One or more records have been rejected due to invalid timestamp"
         raise RecordsRefused(code, summary, [(index, message) for index in out])
 
 
-def _with_codec(records: memoryview | bytearray, header: HeaderFields, codec: Codec, settings: LogSettings) -> memoryview | bytearray:
+def _with_codec(
+    records: memoryview | bytearray, plain: Buffer, header: HeaderFields, settings: LogSettings, inline_bytes_max: int | None
+) -> memoryview | bytearray:
     """The batch with its records compressed as the topic asks for."""
+    codec = _TARGET_CODEC[settings.compression_type]
     if header[5] & CODEC_BITS == codec:
         return records
-    plain = _decompressed(records, header, settings) if header[5] & CODEC_BITS else bytes(memoryview(records)[HEADER_SIZE:])
+    if inline_bytes_max is not None and codec is not Codec.NONE and len(plain) > min(inline_bytes_max, _COMPRESSED_INLINE_BYTES_MAX):
+        raise NeedsJob
     batch = bytearray(memoryview(records)[:HEADER_SIZE]) + compress(codec, plain)
     if len(batch) > settings.max_message_bytes:
         message = f"The batch of {len(batch)} bytes, compressed anew, exceeds max.message.bytes = {settings.max_message_bytes}."
         raise RecordsRefused(ErrorCode.MESSAGE_TOO_LARGE, message)
     pack_into(">i", batch, 8, len(batch) - LENGTH_OVERHEAD)
-    pack_into(">h", batch, 21, header[5] & ~CODEC_BITS | (TIMESTAMP_TYPE_BIT if settings.timestamp_type == "LogAppendTime" else 0) | codec)
+    pack_into(">h", batch, 21, header[5] & ~CODEC_BITS | codec)
     pack_into(">I", batch, scan.CRC_POSITION, scan.crc(memoryview(batch)[scan.CRC_START :]))
     return batch
 

@@ -67,6 +67,31 @@ def test_twins_agree_on_random_bytes_as_records(content: bytes, count: int, base
 
 @needs_compiled
 @settings(max_examples=200)
+@given(record_lists, damages, st.integers(0, 15), st.none() | timestamps, timestamps, timestamps)
+def test_twins_agree_on_where_timestamps_are_found_and_which_are_out_of_bounds(
+    fields: list[Fields], damage: list[tuple[float, int]], start: int, append_timestamp: int | None, least: int, greatest: int
+) -> None:
+    assert compiled is not None
+    batch = damaged(one_batch(fields), damage, 0, first=61)
+    sought = (batch, 61, len(fields), 2, 1000, append_timestamp, least, start)
+    assert outcome(compiled.find_timestamp, *sought) == outcome(reference.find_timestamp, *sought)
+    bounds = (batch, len(fields), 1000, least, greatest, start, 61)
+    assert outcome(compiled.timestamps_outside, *bounds) == outcome(reference.timestamps_outside, *bounds)
+
+
+@both
+def test_the_first_record_that_is_late_enough_is_found_and_those_out_of_bounds_are_named_up_to_a_number(scan: ModuleType) -> None:
+    batch = build_batch([(b"k", b"v", [], timestamp) for timestamp in (1000, 1005, -1, 1002, 1009)])
+    assert scan.find_timestamp(batch, 61, 5, 70, 1000, None, 1002, 0) == (1005, 71)
+    assert scan.find_timestamp(batch, 61, 5, 70, 1000, None, 1002, 72) == (1002, 73)
+    assert scan.find_timestamp(batch, 61, 5, 70, 1000, 1500, 1500, 72) == (1500, 72)
+    assert scan.find_timestamp(batch, 61, 5, 70, 1000, None, 1010, 0) is None
+    assert scan.timestamps_outside(batch, 5, 1000, 1001, 1008, 100, 61) == [0, 4]
+    assert scan.timestamps_outside(batch, 5, 1000, 1001, 1008, 1, 61) == [0]
+
+
+@needs_compiled
+@settings(max_examples=200)
 @given(record_lists, damages, st.integers(0, 15), st.none() | timestamps)
 def test_twins_agree_on_read_records(
     fields: list[Fields], damage: list[tuple[float, int]], start: int, append_timestamp: int | None

@@ -182,10 +182,48 @@ def test_a_payload_that_does_not_decompress_is_refused_unless_the_topic_spares_t
     assert refused(new_log(LogSettings(validates_compressed=False, is_compacted=True)), broken_inside(Codec.ZSTD))
 
 
-def test_a_decompression_bomb_is_refused() -> None:
-    bomb = batch(value=bytes(4 << 20), codec=Codec.ZSTD)
-    log = new_log(LogSettings(decompressed_bytes_max=1 << 20))
-    assert refused(log, bomb).code is ErrorCode.INVALID_RECORD
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
+def test_a_decompression_bomb_is_refused_so_that_an_honest_producer_splits_it_and_the_limit_is_named(codec: Codec) -> None:
+    bomb = batch(value=bytes(4 << 20), codec=codec)
+    error = refused(new_log(LogSettings(decompressed_bytes_max=1 << 20)), bomb)
+    assert error.code is ErrorCode.MESSAGE_TOO_LARGE
+    assert "sparklog.decompress.max.bytes = 1048576" in error.message
+
+
+def test_a_batch_that_grows_more_often_than_allowed_is_refused_and_one_that_grows_less_is_not() -> None:
+    grows = batch(value=bytes(6 << 20), codec=Codec.LZ4)
+    new_log(LogSettings(decompressed_ratio_max=300)).append(grows, EPOCH, NOW)
+    error = refused(new_log(LogSettings(decompressed_ratio_max=100)), batch(value=bytes(6 << 20), codec=Codec.LZ4))
+    assert error.code is ErrorCode.MESSAGE_TOO_LARGE
+    assert "sparklog.decompress.ratio.max = 100" in error.message
+
+
+def test_a_zstd_frame_that_does_not_tell_its_size_is_held_to_the_limits_too() -> None:
+    import zstandard
+
+    stream = zstandard.ZstdCompressor().compressobj()
+    payload = stream.compress(bytes(4 << 20)) + stream.flush()
+    sent = bytearray(batch(codec=Codec.ZSTD)[:61]) + payload
+    pack_into(">i", sent, 8, len(sent) - 12)
+    pack_into(">I", sent, scan.CRC_POSITION, scan.crc(memoryview(sent)[scan.CRC_START :]))
+    assert refused(new_log(LogSettings(decompressed_bytes_max=1 << 20)), memoryview(sent)).code is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_the_records_at_fault_that_are_named_are_bounded() -> None:
+    late = memoryview(build_batch([(None, b"", (), START_MS + 10_000_000)] * 2000))
+    assert [index for index, _ in refused(new_log(), late).record_errors] == list(range(1000))
+    unread = bytearray(batch(3, codec=Codec.ZSTD, timestamp_type=1))
+    pack_into(">i", unread, 23, 2**31 - 2)
+    pack_into(">i", unread, 57, 2**31 - 1)
+    pack_into(">I", unread, scan.CRC_POSITION, scan.crc(memoryview(unread)[scan.CRC_START :]))
+    assert len(refused(new_log(LogSettings(validates_compressed=False)), memoryview(unread)).record_errors) == 1000
+
+
+def test_a_refused_batch_is_left_as_it_came() -> None:
+    late = memoryview(build_batch([(None, b"", (), START_MS + 10_000_000)]))
+    before = bytes(late)
+    refused(new_log(), late)
+    assert bytes(late) == before
 
 
 @pytest.mark.parametrize(("compression_type", "codec"), [("gzip", Codec.GZIP), ("uncompressed", Codec.NONE), ("zstd", Codec.ZSTD)])

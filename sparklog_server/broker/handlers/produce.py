@@ -1,4 +1,12 @@
-"""Produce: append each partition's batch, then answer at once (acks=1) or when the high watermark has passed it (acks=all)."""
+"""Produce: append each partition's batch, then answer at once (acks=1) or when the high watermark has passed it (acks=all).
+
+checked at once ───────────────────────────────► appended ─► answered, or parked until committed
+  └── much to decompress or compress: copied, checked in a job ──┘      (the session is muted meanwhile)
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple, cast
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, Offset
@@ -14,24 +22,35 @@ from sparklog.wire.messages.produce import (
 from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import Call, Parked
-from sparklog_server.log.validate import RecordsRefused
+from sparklog_server.log.settings import LogSettings
+from sparklog_server.log.validate import NeedsJob, RecordsRefused, Sent, check_client_batch
 from sparklog_server.replica.partition import Partition, PartitionUnavailable
 from sparklog_server.replica.purgatory import PurgatoryFull
+
+INLINE_BYTES_MAX = 256 << 10
+"""How much the batches of one request may decompress to without a job."""
 
 _TOPIC_IDS_SINCE = 13
 _ZSTD_SINCE = 7
 _ZSTD = 4
-_ATTRIBUTES_AT = 22  # the low byte of a batch's attributes: bits 0-2 are the codec
+_ATTRIBUTES_AT = 22  # the low byte of a batch's attributes
+_CODEC_BITS = 0x07
 _TRANSACTIONAL = 0x10
 _ACKS_ALL = -1
 
 
+class _Target(NamedTuple):
+    """Where one batch goes, and its part of the answer."""
+
+    partition: Partition
+    part: PartitionProduceResponse
+
+
 def produce(context: Context, call: Call, request: ProduceRequest, now: Instant) -> ProduceResponse | Parked:
     """Append what was sent; KIP-98 sequences are checked by the log. Errors are told per partition."""
-    acks = request.acks
     response = ProduceResponse(responses=[])
-    waiting: list[_Share] = []
-    failed = False
+    targets: list[_Target] = []
+    sent: list[memoryview] = []
     for topic in request.topic_data:
         name, refused = _topic_of(context, call, topic, request)
         parts: list[PartitionProduceResponse] = []
@@ -41,19 +60,49 @@ def produce(context: Context, call: Call, request: ProduceRequest, now: Instant)
             parts.append(part)
             if refused is not ErrorCode.NONE:
                 part.error_code = refused
-                failed = True
                 continue
-            share = _append(context, call, name, data, part, acks, now)
-            failed |= part.error_code != 0
-            if share is not None:
-                waiting.append(share)
-    if acks == 0:
-        if failed:
-            context.disconnect(call.session, "a produce without acknowledgement failed")
-        return Parked.SILENT
-    if not waiting:
-        return response
-    return _park(context, call, response, waiting, request.timeout_ms, now)
+            partition = _partition_for(context, call, name, data, part)
+            if partition is not None:
+                targets.append(_Target(partition, part))
+                sent.append(cast("memoryview", data.records))
+    whole = _Produce(context, call, request.acks, request.timeout_ms, response, targets)
+    batches = _check_at_once(targets, sent, now)
+    if batches is None:
+        return whole.check_in_job([bytearray(records) for records in sent], now)
+    return whole.append(batches, now)
+
+
+def _check_at_once(targets: list[_Target], sent: list[memoryview], now: Instant) -> Sequence[Sent | RecordsRefused] | None:
+    """Check the batches that must be decompressed or compressed; None if that is too much at once."""
+    left = INLINE_BYTES_MAX
+    batches: list[Sent | RecordsRefused] = list(sent)
+    for index, (partition, _) in enumerate(targets):
+        records, settings = sent[index], partition.settings
+        if settings.compression_type == "producer" and (len(records) <= _ATTRIBUTES_AT or not records[_ATTRIBUTES_AT] & _CODEC_BITS):
+            continue  # a walk, which the append does by itself
+        try:
+            checked = check_client_batch(records, settings, now.wall_ms, inline_bytes_max=left)
+        except NeedsJob:
+            return None
+        except RecordsRefused as refused:
+            if len(targets) > 1:
+                return None  # it may have cost much, and so may the next
+            batches[index] = refused
+        else:
+            batches[index] = checked
+            left -= checked.decompressed_bytes
+    return batches
+
+
+def _check_all(batches: Sequence[tuple[bytearray, LogSettings]], wall_ms: int) -> list[Sent | RecordsRefused]:
+    """The job: each batch checked, or why it is refused."""
+    results: list[Sent | RecordsRefused] = []
+    for records, settings in batches:
+        try:
+            results.append(check_client_batch(records, settings, wall_ms))
+        except RecordsRefused as refused:
+            results.append(refused.with_traceback(None))
+    return results
 
 
 def _topic_of(context: Context, call: Call, topic: TopicProduceData, request: ProduceRequest) -> tuple[str, ErrorCode]:
@@ -71,10 +120,10 @@ def _topic_of(context: Context, call: Call, topic: TopicProduceData, request: Pr
     return name, ErrorCode.NONE
 
 
-def _append(
-    context: Context, call: Call, topic: str, data: PartitionProduceData, part: PartitionProduceResponse, acks: int, now: Instant
-) -> "_Share | None":
-    """Append one partition's batch and fill its part of the answer; the share that must wait, if acks=all is not yet satisfied."""
+def _partition_for(
+    context: Context, call: Call, topic: str, data: PartitionProduceData, part: PartitionProduceResponse
+) -> Partition | None:
+    """The partition that a batch is for; None if it is refused, which `part` then tells."""
     partition = context.partitions.find(topic, data.index)
     if partition is None:
         part.error_code = context.partitions.absence(topic, data.index)
@@ -84,14 +133,73 @@ def _append(
         part.error_code = ErrorCode.INVALID_RECORD
         part.error_message = "a produce request needs exactly one record batch for each partition"
         return None
+    attributes = records[_ATTRIBUTES_AT] if len(records) > _ATTRIBUTES_AT else 0
+    if attributes & _CODEC_BITS == _ZSTD and call.version < _ZSTD_SINCE:
+        part.error_code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+        part.error_message = "zstd needs Produce version 7 or later (KIP-110)"
+        return None
+    if attributes & _TRANSACTIONAL:
+        part.error_code = ErrorCode.INVALID_TXN_STATE
+        part.error_message = "the batch is not part of an ongoing transaction: none can be begun here yet"
+        return None
+    return partition
+
+
+class _Produce:
+    """A produce on its way: checked at once or in a job, then appended, then waiting for the high watermark if it must."""
+
+    __slots__ = ("_acks", "_call", "_context", "_response", "_targets", "_timeout_ms")
+
+    def __init__(self, context: Context, call: Call, acks: int, timeout_ms: int, response: ProduceResponse, targets: list[_Target]) -> None:
+        self._context = context
+        self._call = call
+        self._acks = acks
+        self._timeout_ms = timeout_ms
+        self._response = response
+        self._targets = targets
+
+    def check_in_job(self, copies: list[bytearray], now: Instant) -> Parked:
+        """Check beside the loop, and append when that is done."""
+        batches = tuple((copy, target.partition.settings) for copy, target in zip(copies, self._targets, strict=True))
+        self._context.run(self._call, partial(_check_all, batches, now.wall_ms), self._checked, copies=copies)
+        return Parked.MUTING if self._acks else Parked.MUTING_SILENT
+
+    def _checked(self, result: object, now: Instant) -> ProduceResponse | Parked:
+        return self.append(cast("list[Sent | RecordsRefused]", result), now)
+
+    def append(self, batches: Sequence[Sent | RecordsRefused], now: Instant) -> ProduceResponse | Parked:
+        """Append each batch that is not refused."""
+        context, call, response = self._context, self._call, self._response
+        waiting: list[_Share] = []
+        for (partition, part), batch in zip(self._targets, batches, strict=True):
+            share = _append(context, call, partition, batch, part, self._acks, now)
+            if share is not None:
+                waiting.append(share)
+        if self._acks == 0:
+            if any(part.error_code for topic in response.responses for part in topic.partition_responses):
+                context.disconnect(call.session, "a produce without acknowledgement failed")
+            return Parked.SILENT
+        if not waiting:
+            return response
+        return _park(context, call, response, waiting, self._timeout_ms, now)
+
+
+def _append(
+    context: Context,
+    call: Call,
+    partition: Partition,
+    batch: Sent | RecordsRefused,
+    part: PartitionProduceResponse,
+    acks: int,
+    now: Instant,
+) -> "_Share | None":
+    """Append one partition's batch and fill its part of the answer; the share that must wait, if acks=all is not yet satisfied."""
     try:
         if acks == _ACKS_ALL and not partition.has_enough_in_sync:
             raise PartitionUnavailable(ErrorCode.NOT_ENOUGH_REPLICAS)
-        if call.version < _ZSTD_SINCE and len(records) > _ATTRIBUTES_AT and records[_ATTRIBUTES_AT] & 0x07 == _ZSTD:
-            raise RecordsRefused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later (KIP-110)")
-        if len(records) > _ATTRIBUTES_AT and records[_ATTRIBUTES_AT] & _TRANSACTIONAL:
-            raise RecordsRefused(ErrorCode.INVALID_TXN_STATE, "the batch is not part of an ongoing transaction: none can be begun here yet")
-        result = partition.append(records, now)
+        if isinstance(batch, RecordsRefused):
+            raise batch
+        result = partition.append(batch, now)
     except PartitionUnavailable as unavailable:
         part.error_code = unavailable.code
         return None
