@@ -59,12 +59,14 @@ class Timers(Generic[S]):
                 self._sweep()
 
     def deadline(self) -> Micros | None:
-        """When `due` is wanted next: no later than the earliest deadline, though it may be that nothing is due then."""
+        """When `pop` is wanted next: no later than the earliest deadline; it may turn out that nothing is due."""
         return self._heap[0][0] if self._heap else None
 
-    def due(self, now: Micros) -> list[S]:
-        """Take out what is due by `now`, the earliest first."""
-        fired = []
+    def pop(self, now: Micros) -> S | None:
+        """Switch off the earliest timer that is due by `now`, and return what it is the deadline of; None if none is due.
+
+        One by one, since to act on one deadline may put off another.
+        """
         heap = self._heap
         while heap and heap[0][0] <= now:
             _, entry, timer = heappop(heap)
@@ -78,8 +80,8 @@ class Timers(Generic[S]):
                 continue
             timer.deadline = None
             self._live -= 1
-            fired.append(timer.subject)
-        return fired
+            return timer.subject
+        return None
 
     def _push(self, timer: Timer[S], deadline: Micros) -> None:
         self._entries += 1

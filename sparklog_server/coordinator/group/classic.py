@@ -1,0 +1,380 @@
+"""A classic group: the members agree, generation by generation, and one of them, the leader, assigns the partitions (KIP-62, KIP-345).
+
+                ┌────────────────────── everyone has left ──────────────────────┐
+                ▼                                                               │
+              EMPTY ─ someone joins ─► PREPARING_REBALANCE ─ all rejoined, ─► COMPLETING_REBALANCE
+                                          ▲      ▲           or the time is up     │        │
+                                          │      └──── joins, leaves, dies ────────┘        │ the leader syncs:
+                                          └──────────── joins, leaves, dies ───── STABLE ◄──┘ GroupMetadata is written
+    any of them ─ deleted, or moved away ─► DEAD
+
+Durable is what the last GroupMetadata record says: written when a generation becomes stable or empty, when a static member comes back
+in a stable one, and when the group is made. What lies between two records (who has joined, who is waited for) is soft: after a failover
+the members find their generation unknown or stale, and join again. `classic_rebalance.py` moves the group from state to state;
+`classic_requests.py` decides on what members send.
+"""
+
+from enum import StrEnum
+
+from sparklog.errors import DecodeError, ErrorCode
+from sparklog.model import Millis
+from sparklog.wire.messages.consumer_protocol import PROTOCOL_TYPE, ConsumerProtocolSubscription, decode_prefixed
+from sparklog_server.coordinator.shard import CoordinatorRecord
+from sparklog_server.coordinator.timers import Timer
+
+from .classic_member import ClassicMember, Deadline, Due
+from .group import GroupKind
+from .records import GroupMetadataKey, GroupMetadataMember, GroupMetadataValue, encode_record
+
+
+class State(StrEnum):
+    """As Kafka names them to clients."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+LEGAL = {
+    State.EMPTY: {State.PREPARING_REBALANCE, State.DEAD},
+    State.PREPARING_REBALANCE: {State.COMPLETING_REBALANCE, State.EMPTY, State.DEAD},
+    State.COMPLETING_REBALANCE: {State.PREPARING_REBALANCE, State.STABLE, State.DEAD},
+    State.STABLE: {State.PREPARING_REBALANCE, State.DEAD},
+    State.DEAD: set[State](),
+}
+
+REBALANCED_FROM = frozenset({State.EMPTY, State.COMPLETING_REBALANCE, State.STABLE})
+
+
+class ClassicGroup:
+    """One group. Invariants: `awaiting_join` members wait for a join; `supported` counts, for each protocol, the members that know it."""
+
+    __slots__ = (
+        "_subscribed",
+        "awaiting_join",
+        "changed_at",
+        "generation",
+        "group_id",
+        "initial_delay_ms",
+        "initial_remaining_ms",
+        "leader_id",
+        "members",
+        "new_member_added",
+        "pending_joins",
+        "pending_syncs",
+        "phase",
+        "previous_state",
+        "protocol",
+        "protocol_type",
+        "state",
+        "static_members",
+        "supported",
+    )
+
+    kind = GroupKind.CLASSIC
+
+    def __init__(self, group_id: str, changed_at: Millis | None) -> None:
+        self.group_id = group_id
+        self.state = State.EMPTY
+        self.previous_state = State.DEAD
+        self.changed_at = changed_at
+        self.generation = 0
+        self.protocol_type: str | None = None
+        self.protocol: str | None = None
+        self.leader_id: str | None = None
+        self.members: dict[str, ClassicMember] = {}
+        self.static_members: dict[str, str] = {}
+        self.pending_joins: dict[str, Timer[Deadline]] = {}
+        """Ids given out to those who must come back with them (MEMBER_ID_REQUIRED), and until when."""
+        self.pending_syncs: dict[str, None] = {}
+        self.awaiting_join = 0
+        self.supported: dict[str, int] = {}
+        self.new_member_added = False
+        self.initial_delay_ms = 0
+        self.initial_remaining_ms = 0
+        self.phase = Timer(Deadline(Due.PHASE, group_id))
+        self._subscribed: frozenset[str] | bool | None = False  # False: not looked at in this generation
+
+    # -- states
+
+    def move_to(self, state: State, now_ms: Millis) -> None:
+        """Enter `state`; a move that is not in `LEGAL` is our own fault."""
+        assert state in LEGAL[self.state], f"{self.group_id}: {self.state} → {state}"
+        self.previous_state = self.state
+        self.state = state
+        self.changed_at = now_ms
+
+    def begin_generation(self, now_ms: Millis) -> None:
+        """Everyone who is still here has joined: choose the protocol, or be empty."""
+        self.generation = (self.generation + 1) & 0x7FFF_FFFF
+        self.pending_syncs.clear()
+        self._subscribed = False
+        if self.members:
+            self.protocol = self.voted_protocol()
+            self.move_to(State.COMPLETING_REBALANCE, now_ms)
+        else:
+            self.protocol = None
+            self.leader_id = None
+            self.move_to(State.EMPTY, now_ms)
+
+    # -- members
+
+    @property
+    def has_all_joined(self) -> bool:
+        return len(self.members) == self.awaiting_join and not self.pending_joins
+
+    def rebalance_timeout_ms(self) -> int:
+        """The longest that a member asks for."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    def add(self, member: ClassicMember, protocol_type: str) -> None:
+        """Take in a member that `supports` let pass; the first one is the leader, for now."""
+        assert member.member_id not in self.members, member.member_id
+        if member.instance_id is not None:
+            assert member.instance_id not in self.static_members, member.instance_id
+            self.static_members[member.instance_id] = member.member_id
+        if not self.members:
+            self.protocol_type = protocol_type
+            self.leader_id = member.member_id
+        self.members[member.member_id] = member
+        self._count(member.protocols, 1)
+        self.awaiting_join += member.join_token is not None
+
+    def remove(self, member_id: str) -> ClassicMember:
+        """Take out a member, whose requests have been answered. A leader that leaves has no successor until all have joined again."""
+        member = self.members.pop(member_id)
+        assert member.join_token is None, member_id
+        assert member.sync_token is None, member_id
+        self._count(member.protocols, -1)
+        self.pending_syncs.pop(member_id, None)
+        if member.instance_id is not None:
+            del self.static_members[member.instance_id]
+        if self.leader_id == member_id:
+            self.leader_id = None
+        return member
+
+    def wait_for_join(self, member: ClassicMember, token: object) -> None:
+        """`member` waits for the generation to begin; with None it waits no more."""
+        self.awaiting_join += (token is not None) - (member.join_token is not None)
+        member.join_token = token
+
+    def update_protocols(self, member: ClassicMember, protocols: dict[str, bytes]) -> None:
+        self._count(member.protocols, -1)
+        member.protocols = protocols
+        self._count(protocols, 1)
+
+    def rename(self, member: ClassicMember, new_id: str) -> None:
+        """A static member came back under a new id: all that it was, the new one is."""
+        assert member.instance_id is not None
+        old_id = member.member_id
+        del self.members[old_id]
+        self.members[new_id] = member
+        self.static_members[member.instance_id] = new_id
+        member.member_id = new_id
+        if self.leader_id == old_id:
+            self.leader_id = new_id
+        if old_id in self.pending_syncs:
+            del self.pending_syncs[old_id]
+            self.pending_syncs[new_id] = None
+
+    def elect_joined_leader(self) -> bool:
+        """Keep the leader if it has joined, else take the first who has; False if nobody has."""
+        leader = self.members.get(self.leader_id or "")
+        if leader is not None and leader.join_token is not None:
+            return True
+        elected = next((member.member_id for member in self.members.values() if member.join_token is not None), None)
+        if elected is None:
+            return False
+        self.leader_id = elected
+        return True
+
+    # -- protocols
+
+    def supports(self, protocol_type: str, protocols: dict[str, bytes]) -> bool:
+        """Whether someone of this type, with these protocols, can be in the group."""
+        if self.state is State.EMPTY:
+            return bool(protocol_type) and bool(protocols)
+        members = len(self.members)
+        return self.protocol_type == protocol_type and any(self.supported.get(name, 0) == members for name in protocols)
+
+    def voted_protocol(self) -> str:
+        """What most members like best among the protocols that all know; of two with as many votes, the one voted for first."""
+        members = len(self.members)
+        candidates = {name for name, count in self.supported.items() if count == members}
+        votes: dict[str, int] = {}
+        for member in self.members.values():
+            choice = next(name for name in member.protocols if name in candidates)
+            votes[choice] = votes.get(choice, 0) + 1
+        return max(votes, key=votes.__getitem__)
+
+    def _count(self, protocols: dict[str, bytes], change: int) -> None:
+        for name in protocols:
+            count = self.supported.get(name, 0) + change
+            if count:
+                self.supported[name] = count
+            else:
+                del self.supported[name]
+
+    def subscribed_topics(self) -> frozenset[str] | None:
+        """What the members want, if they are consumers and said so legibly; else None."""
+        if self._subscribed is False:
+            self._subscribed = self._read_subscriptions()
+        assert not isinstance(self._subscribed, bool)
+        return self._subscribed
+
+    def _read_subscriptions(self) -> frozenset[str] | None:
+        if self.protocol_type != PROTOCOL_TYPE:
+            return None
+        if self.members and self.protocol is None:
+            return None
+        topics: set[str] = set()
+        try:
+            for member in self.members.values():
+                metadata = member.protocols.get(self.protocol or "")
+                if metadata is not None:  # one who joins for the next generation may not know the protocol of this one
+                    topics.update(decode_prefixed(ConsumerProtocolSubscription, metadata).topics)
+        except DecodeError:
+            return None
+        return frozenset(topics)
+
+    # -- what everyone asks of a group (`group.Group`)
+
+    def state_name(self) -> str:
+        return self.state.value
+
+    def listed_protocol_type(self) -> str:
+        return self.protocol_type or ""
+
+    def is_empty(self) -> bool:
+        return self.state is State.EMPTY
+
+    def member_error(self, member_id: str, instance_id: str | None) -> ErrorCode:
+        """NONE for a member; FENCED_INSTANCE_ID where another process has taken the instance id."""
+        if instance_id is not None:
+            known = self.static_members.get(instance_id)
+            if known is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if known != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+
+    def validate_commit(
+        self, member_id: str, instance_id: str | None, generation_or_epoch: int, *, is_transactional: bool, version: int
+    ) -> ErrorCode:
+        if self.state is State.DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if generation_or_epoch < 0 and self.state is State.EMPTY:
+            return ErrorCode.NONE
+        if generation_or_epoch >= 0 or member_id or instance_id is not None:
+            error = self.member_error(member_id, instance_id)
+            if error is not ErrorCode.NONE:
+                return error
+            if generation_or_epoch != self.generation:
+                return ErrorCode.ILLEGAL_GENERATION
+        elif not is_transactional:
+            return ErrorCode.UNKNOWN_MEMBER_ID  # no stranger commits while the group has members
+        if not is_transactional and self.state is State.COMPLETING_REBALANCE:
+            return ErrorCode.REBALANCE_IN_PROGRESS  # the partitions of this generation are not given out yet
+        return ErrorCode.NONE
+
+    def validate_commit_of(self, member_id: str, generation_or_epoch: int, topic_id: bytes, partition: int) -> ErrorCode:
+        return ErrorCode.NONE
+
+    def validate_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
+        return ErrorCode.GROUP_ID_NOT_FOUND if self.state is State.DEAD else ErrorCode.NONE
+
+    def validate_offset_delete(self) -> ErrorCode:
+        if self.state is State.DEAD:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        is_legible = self.state is State.EMPTY or self.protocol_type == PROTOCOL_TYPE
+        return ErrorCode.NONE if is_legible else ErrorCode.NON_EMPTY_GROUP
+
+    def validate_delete(self) -> ErrorCode:
+        if self.state is State.DEAD:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        return ErrorCode.NONE if self.state is State.EMPTY else ErrorCode.NON_EMPTY_GROUP
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        topics = self.subscribed_topics()
+        return self.protocol_type == PROTOCOL_TYPE if topics is None else topic in topics
+
+    def offset_unused_since(self, commit_timestamp_ms: Millis) -> Millis | None:
+        if self.protocol_type is None:
+            return commit_timestamp_ms
+        if self.state is State.EMPTY:
+            return commit_timestamp_ms if self.changed_at is None else self.changed_at
+        if self.state is State.STABLE and self.subscribed_topics() is not None:
+            return commit_timestamp_ms
+        return None
+
+    def tombstones(self) -> list[CoordinatorRecord]:
+        return [encode_record(GroupMetadataKey(group=self.group_id), None)]
+
+    # -- records
+
+    def record(self, assignments: dict[str, bytes]) -> CoordinatorRecord:
+        """The group as this generation is written, everyone with its assignment (nothing where `assignments` names none)."""
+        value = GroupMetadataValue(
+            protocol_type=self.protocol_type or "",
+            generation=self.generation,
+            protocol=self.protocol,
+            leader=self.leader_id,
+            current_state_timestamp=-1 if self.changed_at is None else self.changed_at,
+            members=[
+                GroupMetadataMember(
+                    member_id=member.member_id,
+                    group_instance_id=member.instance_id,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    rebalance_timeout=member.rebalance_timeout_ms,
+                    session_timeout=member.session_timeout_ms,
+                    subscription=member.protocols[self.protocol or ""],
+                    assignment=assignments.get(member.member_id, b""),
+                )
+                for member in self.members.values()
+            ],
+        )
+        return encode_record(GroupMetadataKey(group=self.group_id), value)
+
+    def foundation(self) -> CoordinatorRecord:
+        """The record of a group that has no generation yet: that it exists."""
+        value = GroupMetadataValue(current_state_timestamp=-1 if self.changed_at is None else self.changed_at)
+        return encode_record(GroupMetadataKey(group=self.group_id), value)
+
+    @classmethod
+    def of_record(cls, group_id: str, value: GroupMetadataValue) -> "ClassicGroup":
+        """The group that a record tells of; its members' sessions do not run yet. Raises DecodeError for a member that is there twice."""
+        timestamp = value.current_state_timestamp
+        group = cls(group_id, None if timestamp == -1 else Millis(timestamp))
+        for told in value.members:
+            if told.member_id in group.members or told.group_instance_id in group.static_members:
+                raise DecodeError(f"group {group_id!r} is recorded with member {told.member_id!r} ({told.group_instance_id!r}) twice")
+            member = ClassicMember(
+                told.member_id,
+                told.group_instance_id,
+                client_id=told.client_id,
+                client_host=told.client_host,
+                # Version 0 of the record has no such field: a member had the time of its session to join again.
+                rebalance_timeout_ms=told.session_timeout if told.rebalance_timeout == -1 else told.rebalance_timeout,
+                session_timeout_ms=told.session_timeout,
+                protocols={value.protocol or "": told.subscription},
+                session=Timer(Deadline(Due.SESSION, group_id, told.member_id)),
+                assignment=told.assignment,
+            )
+            group.add(member, value.protocol_type)
+        group.state = State.STABLE if value.members else State.EMPTY
+        group.generation = value.generation
+        group.protocol_type = value.protocol_type or None
+        group.protocol = value.protocol
+        group.leader_id = value.leader
+        return group
+
+    def recorded(self, value: GroupMetadataValue) -> None:
+        """What this group decided is in the log: a generation that was waiting for it is stable now."""
+        if self.state is not State.COMPLETING_REBALANCE or value.generation != self.generation or not value.members:
+            return
+        for told in value.members:
+            self.members[told.member_id].assignment = told.assignment
+        self.move_to(State.STABLE, Millis(value.current_state_timestamp))

@@ -1,0 +1,239 @@
+"""JoinGroup of classic groups: who may come in, under which id, and whether that makes the others join again."""
+
+from collections.abc import Callable
+
+from sparklog.errors import ErrorCode
+from sparklog.model import Instant
+from sparklog.wire.messages.join_group import JoinGroupRequest
+from sparklog_server.coordinator.command import Command
+from sparklog_server.coordinator.shard import Answer
+from sparklog_server.coordinator.timers import Timer
+
+from .classic import ClassicGroup, State
+from .classic_member import ClassicMember, Deadline, Due, by_name
+from .classic_rebalance import NEW_MEMBER_JOIN_TIMEOUT_MS, NO_MEMBER_ID, Draft, Rebalances, joined, refused_join
+from .group import Group
+from .settings import GroupSettings
+
+MEMBER_ID_REQUIRED_SINCE = 4
+SKIP_ASSIGNMENT_SINCE = 9
+PENDING_JOINS_MAX = 100_000
+"""Member ids that a group has given out and that nobody has joined with: Kafka knows no limit."""
+
+
+class Joining:
+    """One JoinGroup as it is decided on."""
+
+    __slots__ = ("client_host", "client_id", "draft", "now", "protocols", "request", "token", "version")
+
+    def __init__(self, command: Command, request: JoinGroupRequest, token: object, now: Instant) -> None:
+        self.request = request
+        self.version = command.version
+        self.client_id = command.client_id
+        self.client_host = command.client_host
+        self.token = token
+        self.now = now
+        self.protocols = by_name(request.protocols)
+        self.draft = Draft()
+
+    def refuse(self, code: ErrorCode, member_id: str | None = None) -> None:
+        """Answer with `code`, and with the member id of the request unless another is given."""
+        told = self.request.member_id if member_id is None else member_id
+        self.draft.answers.append(Answer(self.token, refused_join(told, code)))
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        # Version 0 has no such field: a member has the time of its session to join again.
+        return self.request.session_timeout_ms if self.version == 0 else self.request.rebalance_timeout_ms
+
+
+class Joins:
+    """Decides on JoinGroup for the classic groups among `groups`, which may be of either kind."""
+
+    def __init__(
+        self,
+        groups: dict[str, Group],
+        rebalances: Rebalances,
+        settings: GroupSettings,
+        entropy: Callable[[int], bytes],
+        *,
+        record_bytes_max: int,
+    ) -> None:
+        self._groups = groups
+        self._rebalances = rebalances
+        self._settings = settings
+        self._entropy = entropy
+        self._record_bytes_max = record_bytes_max
+
+    def decide(self, join: Joining) -> None:
+        """Let someone join a classic group, which begins its life with that, or which takes the place of an empty group of KIP-848."""
+        request = join.request
+        if not request.group_id:
+            join.refuse(ErrorCode.INVALID_GROUP_ID)
+            return
+        if not self._settings.session_timeout_min_ms <= request.session_timeout_ms <= self._settings.session_timeout_max_ms:
+            join.refuse(ErrorCode.INVALID_SESSION_TIMEOUT)
+            return
+        known = self._groups.get(request.group_id)
+        if isinstance(known, ClassicGroup):
+            self._join(known, join)
+        elif request.member_id != NO_MEMBER_ID:
+            join.refuse(ErrorCode.UNKNOWN_MEMBER_ID)
+        elif known is not None and not known.is_empty():
+            join.refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, NO_MEMBER_ID)
+        else:
+            self._found(known, join)
+
+    def _found(self, replaced: Group | None, join: Joining) -> None:
+        """Someone joins a group that does not exist: it does from now on, though it has no generation."""
+        group = ClassicGroup(join.request.group_id, join.now.wall_ms)
+        if not group.supports(join.request.protocol_type, join.protocols):
+            join.refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, NO_MEMBER_ID)
+            return
+        if replaced is not None:
+            join.draft.records.extend(replaced.tombstones())
+        self._groups[group.group_id] = group
+        join.draft.records.append(group.foundation())
+        self._join(group, join)
+
+    def _join(self, group: ClassicGroup, join: Joining) -> None:
+        member_id = join.request.member_id
+        if not self._has_room_for(group, member_id):
+            self._turn_away(group, join)
+        elif not group.supports(join.request.protocol_type, join.protocols):
+            join.refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        elif member_id != NO_MEMBER_ID:
+            self._join_known(group, join)
+        elif join.request.group_instance_id is not None:
+            self._join_static(group, join, join.request.group_instance_id)
+        elif join.version >= MEMBER_ID_REQUIRED_SINCE:
+            self._give_member_id(group, join)
+        else:
+            self._add(group, join, self._new_member_id(join.client_id))
+
+    # -- room
+
+    def _has_room_for(self, group: ClassicGroup, member_id: str) -> bool:
+        """Those who are in stay in. While a group rebalances, the first to join again count: a group that is too large shrinks by that."""
+        if member_id == NO_MEMBER_ID and len(group.pending_joins) >= PENDING_JOINS_MAX:
+            return False
+        if group.state is State.EMPTY:
+            return True
+        member = group.members.get(member_id)
+        if group.state is State.PREPARING_REBALANCE:
+            is_waiting = member is not None and member.join_token is not None
+            return is_waiting or group.awaiting_join < self._settings.size_max
+        return member is not None or len(group.members) < self._settings.size_max
+
+    def _turn_away(self, group: ClassicGroup, join: Joining) -> None:
+        member = group.members.get(join.request.member_id)
+        self._rebalances.forget_pending(group, join.request.member_id)
+        join.refuse(ErrorCode.GROUP_MAX_SIZE_REACHED, NO_MEMBER_ID)
+        if member is not None:
+            self._rebalances.drop_member(group, member, ErrorCode.UNKNOWN_MEMBER_ID, join.draft)
+        self._rebalances.complete_if_joined(group, join.draft, join.now)
+
+    # -- newcomers
+
+    def _new_member_id(self, prefix: str) -> str:
+        """`prefix` and a random UUID of RFC 9562's version 4: nobody guesses the id of another."""
+        random = int.from_bytes(self._entropy(16), "big")
+        text = f"{random & ~(0xF << 76) & ~(0x3 << 62) | 0x4 << 76 | 0x2 << 62:032x}"
+        return f"{prefix}-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+    def _give_member_id(self, group: ClassicGroup, join: Joining) -> None:
+        """KIP-394: whoever is not there any more to come back with its id never becomes a member that others wait for."""
+        member_id = self._new_member_id(join.client_id)
+        timer = Timer(Deadline(Due.SESSION, group.group_id, member_id))
+        group.pending_joins[member_id] = timer
+        self._rebalances.arm(timer, join.request.session_timeout_ms, join.now)
+        join.refuse(ErrorCode.MEMBER_ID_REQUIRED, member_id)
+
+    def _add(self, group: ClassicGroup, join: Joining, member_id: str) -> None:
+        self._rebalances.forget_pending(group, member_id)
+        member = ClassicMember(
+            member_id,
+            join.request.group_instance_id,
+            client_id=join.client_id,
+            client_host=join.client_host,
+            rebalance_timeout_ms=join.rebalance_timeout_ms,
+            session_timeout_ms=join.request.session_timeout_ms,
+            protocols=join.protocols,
+            session=Timer(Deadline(Due.SESSION, group.group_id, member_id)),
+        )
+        member.is_new = True
+        if group.state is State.PREPARING_REBALANCE and group.previous_state is State.EMPTY:
+            group.new_member_added = True
+        group.add(member, join.request.protocol_type)
+        self._rebalances.park_join(group, member, join.token, join.draft)
+        self._rebalances.arm(member.session, NEW_MEMBER_JOIN_TIMEOUT_MS, join.now)
+        self._rebalances.prepare_or_complete(group, join.draft, join.now)
+
+    # -- static members (KIP-345)
+
+    def _join_static(self, group: ClassicGroup, join: Joining, instance_id: str) -> None:
+        new_id = self._new_member_id(instance_id)
+        old_id = group.static_members.get(instance_id)
+        if old_id is None:
+            self._add(group, join, new_id)
+            return
+        member = group.members[old_id]
+        was_leader_id = group.leader_id or ""
+        self._rebalances.dismiss(group, member, ErrorCode.FENCED_INSTANCE_ID, join.draft)
+        self._rebalances.timers.cancel(member.session)
+        group.rename(member, new_id)
+        member.session = Timer(Deadline(Due.SESSION, group.group_id, new_id))
+        member.is_new = False
+        self._rebalances.keep_alive(member, join.now)
+        self._update(group, member, join)
+        if group.state is State.STABLE and group.voted_protocol() == group.protocol and self._resume(group, member, was_leader_id, join):
+            return
+        self._rebalances.park_join(group, member, join.token, join.draft)
+        self._rebalances.prepare_or_complete(group, join.draft, join.now)
+
+    def _resume(self, group: ClassicGroup, member: ClassicMember, was_leader_id: str, join: Joining) -> bool:
+        """A static member is back in a stable generation: it has what it had, and nobody else notices. False if that cannot be written.
+
+        From version 9 on a leader is told that it is one and must not assign (KIP-814); before, it took itself for a follower.
+        """
+        record = group.record({one.member_id: one.assignment for one in group.members.values()})
+        if len(record.value or b"") > self._record_bytes_max:
+            return False
+        join.draft.records.append(record)
+        reply = joined(group, member.member_id)
+        if join.version >= SKIP_ASSIGNMENT_SINCE:
+            reply.skip_assignment = group.leader_id == member.member_id
+        else:
+            reply.members = []
+            reply.leader = was_leader_id
+        join.draft.answers.append(Answer(join.token, reply))
+        return True
+
+    # -- those who have an id
+
+    def _join_known(self, group: ClassicGroup, join: Joining) -> None:
+        member_id, instance_id = join.request.member_id, join.request.group_instance_id
+        if member_id in group.pending_joins and instance_id is None:
+            self._add(group, join, member_id)
+            return
+        error = group.member_error(member_id, instance_id)
+        if error is not ErrorCode.NONE:
+            join.refuse(error)
+            return
+        self._join_again(group, group.members[member_id], join)
+
+    def _join_again(self, group: ClassicGroup, member: ClassicMember, join: Joining) -> None:
+        """A member that says nothing new learns of the generation it is in; a leader that joins again wants to assign anew."""
+        is_same = member.has_protocols(join.protocols)
+        is_leader = group.leader_id == member.member_id
+        if is_same and (group.state is State.COMPLETING_REBALANCE or (group.state is State.STABLE and not is_leader)):
+            join.draft.answers.append(Answer(join.token, joined(group, member.member_id)))
+        else:
+            self._update(group, member, join)
+            self._rebalances.park_join(group, member, join.token, join.draft)
+            self._rebalances.prepare_or_complete(group, join.draft, join.now)
+
+    def _update(self, group: ClassicGroup, member: ClassicMember, join: Joining) -> None:
+        group.update_protocols(member, join.protocols)
+        member.rebalance_timeout_ms = join.rebalance_timeout_ms
+        member.session_timeout_ms = join.request.session_timeout_ms

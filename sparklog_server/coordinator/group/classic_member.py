@@ -1,0 +1,94 @@
+"""A member of a classic group: who it is, what it can do, and what it waits for."""
+
+from collections.abc import Iterable
+from enum import Enum, auto
+from typing import NamedTuple
+
+from sparklog.wire.messages.join_group import JoinGroupRequestProtocol
+from sparklog_server.coordinator.timers import Timer
+
+
+class Due(Enum):
+    """What a deadline of a classic group is the end of."""
+
+    PHASE = auto()
+    """The time that members have to join, or to sync, whichever the group is in."""
+    SESSION = auto()
+    """A member, or someone who has been given a member id, was silent for too long."""
+
+
+class Deadline(NamedTuple):
+    """The subject of a timer."""
+
+    due: Due
+    group_id: str
+    member_id: str = ""
+
+
+class Abandoned:
+    """The token of a request whose sender has gone: it counts as waiting, and nobody is answered."""
+
+
+ABANDONED = Abandoned()
+
+
+class ClassicMember:
+    """One member. `join_token` and `sync_token` are those of the requests that it waits for, None if it does not."""
+
+    __slots__ = (
+        "assignment",
+        "client_host",
+        "client_id",
+        "instance_id",
+        "is_new",
+        "join_token",
+        "member_id",
+        "protocols",
+        "rebalance_timeout_ms",
+        "session",
+        "session_timeout_ms",
+        "sync_token",
+    )
+
+    def __init__(
+        self,
+        member_id: str,
+        instance_id: str | None,
+        *,
+        client_id: str,
+        client_host: str,
+        rebalance_timeout_ms: int,
+        session_timeout_ms: int,
+        protocols: dict[str, bytes],
+        session: Timer[Deadline],
+        assignment: bytes = b"",
+    ) -> None:
+        self.member_id = member_id
+        self.instance_id = instance_id
+        self.client_id = client_id
+        self.client_host = client_host
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.session_timeout_ms = session_timeout_ms
+        self.protocols = protocols
+        self.assignment = assignment
+        self.session = session
+        self.join_token: object = None
+        self.sync_token: object = None
+        self.is_new = False
+
+    @property
+    def is_silent_by_right(self) -> bool:
+        """It waits for us, so that it cannot send heartbeats; a new member must ask again in time all the same."""
+        return not self.is_new and (self.join_token is not None or self.sync_token is not None)
+
+    def has_protocols(self, protocols: dict[str, bytes]) -> bool:
+        """Whether it said the same, in the same order, when it last joined."""
+        return self.protocols == protocols and list(self.protocols) == list(protocols)
+
+
+def by_name(protocols: Iterable[JoinGroupRequestProtocol]) -> dict[str, bytes]:
+    """Protocols in the order of preference; of two with one name the first counts, as in Kafka."""
+    named: dict[str, bytes] = {}
+    for protocol in protocols:
+        named.setdefault(protocol.name, protocol.metadata)
+    return named

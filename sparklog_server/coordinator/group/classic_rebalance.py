@@ -1,0 +1,256 @@
+"""How a classic group comes from one generation to the next.
+
+    prepare ─► everyone is to join again: those who wait for an assignment are sent back
+    complete ─► all have, or the time is up: those who have not are out, the rest learn the generation
+    phase_expired, session_expired ─► what happens to those who are late
+
+Everything here is soft but two records: that of a generation without members, and that of one whose leader has synced
+(`classic_requests.py` writes that one).
+"""
+
+from sparklog.errors import ErrorCode
+from sparklog.model import Instant, Micros
+from sparklog.wire.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
+from sparklog.wire.messages.sync_group import SyncGroupResponse
+from sparklog.wire.schema import Message
+from sparklog_server.coordinator.shard import NOTHING, Answer, CoordinatorRecord, Decision
+from sparklog_server.coordinator.timers import Timer, Timers
+
+from .classic import REBALANCED_FROM, ClassicGroup, State
+from .classic_member import ABANDONED, ClassicMember, Deadline
+from .settings import GroupSettings
+
+NO_MEMBER_ID = ""
+NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60_000
+"""A new member that waits must ask again after this: its client may be gone, and a parked connection does not show it (Kafka's number)."""
+_RETRY_MS_MIN = 1_000
+"""A rebalance that nobody joined is tried again no sooner, whatever timeout the members ask for."""
+
+
+class Draft:
+    """A decision as it grows."""
+
+    __slots__ = ("answers", "records")
+
+    def __init__(self) -> None:
+        self.records: list[CoordinatorRecord] = []
+        self.answers: list[Answer] = []
+
+    def decision(self) -> Decision:
+        return Decision(tuple(self.records), tuple(self.answers)) if self.records or self.answers else NOTHING
+
+
+def refused_join(member_id: str, code: ErrorCode) -> JoinGroupResponse:
+    return JoinGroupResponse(error_code=code, member_id=member_id)
+
+
+def joined(group: ClassicGroup, member_id: str) -> JoinGroupResponse:
+    """What a member learns of the generation; the leader learns of all members, since it assigns."""
+    return JoinGroupResponse(
+        generation_id=group.generation,
+        protocol_type=group.protocol_type,
+        protocol_name=group.protocol,
+        leader=group.leader_id or "",
+        member_id=member_id,
+        members=everyone(group) if group.leader_id == member_id else [],
+    )
+
+
+def everyone(group: ClassicGroup) -> list[JoinGroupResponseMember]:
+    """All members with what they said under the protocol of this generation."""
+    protocol = group.protocol or ""
+    return [JoinGroupResponseMember(one.member_id, one.instance_id, one.protocols[protocol]) for one in group.members.values()]
+
+
+class Rebalances:
+    """The moves of all classic groups of a shard, their timers, and who waits in them."""
+
+    def __init__(self, settings: GroupSettings) -> None:
+        self.timers: Timers[Deadline] = Timers()
+        self._settings = settings
+        self._parked: dict[object, ClassicMember] = {}
+
+    # -- who waits
+
+    def park_join(self, group: ClassicGroup, member: ClassicMember, token: object, draft: Draft) -> None:
+        """Answer `token` when the next generation begins. One that waited in its place is sent to join again."""
+        self._answer_join(group, member, refused_join(member.member_id, ErrorCode.REBALANCE_IN_PROGRESS), draft)
+        group.wait_for_join(member, token)
+        self._parked[token] = member
+
+    def park_sync(self, member: ClassicMember, token: object, draft: Draft) -> None:
+        """Answer `token` when the leader has synced. One that waited in its place is sent to join again."""
+        self.answer_sync(member, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS), draft)
+        member.sync_token = token
+        self._parked[token] = member
+
+    def abandon(self, token: object) -> None:
+        """The member counts as waiting still, until its session is over; but there is nobody to answer."""
+        member = self._parked.pop(token, None)
+        if member is None:
+            return
+        if member.join_token is token:
+            member.join_token = ABANDONED
+        else:
+            assert member.sync_token is token, member.member_id
+            member.sync_token = ABANDONED
+
+    def waiting(self) -> list[object]:
+        """The tokens that are parked, in the order they came."""
+        return list(self._parked)
+
+    def _answer_join(self, group: ClassicGroup, member: ClassicMember, reply: JoinGroupResponse, draft: Draft) -> None:
+        if member.join_token is not None:
+            self._answer(member.join_token, reply, draft)
+            group.wait_for_join(member, None)
+
+    def answer_sync(self, member: ClassicMember, reply: SyncGroupResponse, draft: Draft) -> bool:
+        """Answer a member that waits for its assignment; False if it does not."""
+        if member.sync_token is None:
+            return False
+        self._answer(member.sync_token, reply, draft)
+        member.sync_token = None
+        return True
+
+    def _answer(self, token: object, reply: Message, draft: Draft) -> None:
+        if token is not ABANDONED:
+            del self._parked[token]
+            draft.answers.append(Answer(token, reply))
+
+    # -- sessions
+
+    def keep_alive(self, member: ClassicMember, now: Instant) -> None:
+        """The member was heard of, or heard from us."""
+        self.arm(member.session, member.session_timeout_ms, now)
+
+    def arm(self, timer: Timer[Deadline], timeout_ms: int, now: Instant) -> None:
+        self.timers.arm(timer, Micros(now.mono_us + max(timeout_ms, 0) * 1000))
+
+    def drop_member(self, group: ClassicGroup, member: ClassicMember, code: ErrorCode, draft: Draft) -> None:
+        """Take a member out; whatever it waits for is answered with `code`."""
+        self.dismiss(group, member, code, draft)
+        group.remove(member.member_id)
+        self.timers.cancel(member.session)
+
+    def dismiss(self, group: ClassicGroup, member: ClassicMember, code: ErrorCode, draft: Draft) -> None:
+        """Answer what a member waits for with `code`; a member that is fenced is told its id, one that is out is told that it has none."""
+        member_id = member.member_id if code is ErrorCode.FENCED_INSTANCE_ID else NO_MEMBER_ID
+        self._answer_join(group, member, refused_join(member_id, code), draft)
+        self.answer_sync(member, SyncGroupResponse(error_code=code), draft)
+
+    def forget_pending(self, group: ClassicGroup, member_id: str) -> bool:
+        """Take back a member id that nobody has joined with; False if there is no such."""
+        timer = group.pending_joins.pop(member_id, None)
+        if timer is not None:
+            self.timers.cancel(timer)
+        return timer is not None
+
+    def dissolve(self, group: ClassicGroup, code: ErrorCode, draft: Draft) -> None:
+        """The group is no more: stop its timers, and dismiss whoever waits in it with `code`."""
+        self.timers.cancel(group.phase)
+        for member_id in list(group.pending_joins):
+            self.forget_pending(group, member_id)
+        for member in list(group.members.values()):
+            self.drop_member(group, member, code, draft)
+        group.state = State.DEAD
+
+    # -- from state to state
+
+    def prepare_or_complete(self, group: ClassicGroup, draft: Draft, now: Instant) -> None:
+        """Something has changed: begin a rebalance, or see whether the one under way is complete."""
+        if group.state in REBALANCED_FROM:
+            self.prepare(group, draft, now)
+        else:
+            self.complete_if_joined(group, draft, now)
+
+    def prepare(self, group: ClassicGroup, draft: Draft, now: Instant) -> None:
+        """Have everyone join again. A group that was empty waits a moment for more members, however few have come."""
+        if group.state is State.COMPLETING_REBALANCE:
+            self.send_back(group, ErrorCode.REBALANCE_IN_PROGRESS, draft, now)
+        group.pending_syncs.clear()
+        self.timers.cancel(group.phase)
+        is_initial = group.state is State.EMPTY
+        group.move_to(State.PREPARING_REBALANCE, now.wall_ms)
+        if is_initial:
+            group.new_member_added = False
+            group.initial_delay_ms = self._settings.initial_rebalance_delay_ms
+            group.initial_remaining_ms = max(group.rebalance_timeout_ms() - group.initial_delay_ms, 0)
+            self.arm(group.phase, group.initial_delay_ms, now)
+        elif group.has_all_joined:
+            self._complete(group, draft, now)
+        else:
+            self.arm(group.phase, group.rebalance_timeout_ms(), now)
+
+    def send_back(self, group: ClassicGroup, code: ErrorCode, draft: Draft, now: Instant) -> None:
+        """The assignment of this generation will not come: tell those who wait for it."""
+        assert group.state is State.COMPLETING_REBALANCE, group.state
+        for member in group.members.values():
+            member.assignment = b""
+            if self.answer_sync(member, SyncGroupResponse(error_code=code), draft):
+                self.keep_alive(member, now)
+
+    def complete_if_joined(self, group: ClassicGroup, draft: Draft, now: Instant) -> None:
+        """Go on if nobody is missing; a group's first rebalance takes its time all the same."""
+        if group.state is State.PREPARING_REBALANCE and group.previous_state is not State.EMPTY and group.has_all_joined:
+            self._complete(group, draft, now)
+
+    def _complete(self, group: ClassicGroup, draft: Draft, now: Instant) -> None:
+        """Begin the next generation with those who have joined, and with static members, who may be about to come back."""
+        self.timers.cancel(group.phase)
+        for member in [one for one in group.members.values() if one.join_token is None and one.instance_id is None]:
+            self.drop_member(group, member, ErrorCode.UNKNOWN_MEMBER_ID, draft)
+        if group.members and not group.elect_joined_leader():
+            # Static members alone, and all silent: one of them comes back, or their sessions end.
+            group.initial_remaining_ms = 0
+            self.arm(group.phase, max(group.rebalance_timeout_ms(), _RETRY_MS_MIN), now)
+            return
+        group.begin_generation(now.wall_ms)
+        if group.state is State.EMPTY:
+            draft.records.append(group.record({}))
+            return
+        for member in group.members.values():
+            self._answer_join(group, member, joined(group, member.member_id), draft)
+            self.keep_alive(member, now)
+            member.is_new = False
+            group.pending_syncs[member.member_id] = None
+        self.arm(group.phase, group.rebalance_timeout_ms(), now)
+
+    # -- time
+
+    def phase_expired(self, group: ClassicGroup, draft: Draft, now: Instant) -> None:
+        """The time to join, or to sync, is over."""
+        if group.state is State.PREPARING_REBALANCE:
+            if group.previous_state is State.EMPTY and group.new_member_added and group.initial_remaining_ms:
+                self._extend_initial_delay(group, now)
+            else:
+                self._complete(group, draft, now)
+        elif group.pending_syncs:
+            for member_id in list(group.pending_syncs):
+                self.drop_member(group, group.members[member_id], ErrorCode.UNKNOWN_MEMBER_ID, draft)
+            self.prepare(group, draft, now)
+
+    def _extend_initial_delay(self, group: ClassicGroup, now: Instant) -> None:
+        """Members came meanwhile: more may come, but nobody waits longer than a rebalance may take (KIP-134)."""
+        group.new_member_added = False
+        delay_ms, remaining_ms = group.initial_delay_ms, group.initial_remaining_ms
+        group.initial_delay_ms = min(self._settings.initial_rebalance_delay_ms, remaining_ms)
+        group.initial_remaining_ms = max(remaining_ms - delay_ms, 0)
+        self.arm(group.phase, group.initial_delay_ms, now)
+
+    def session_expired(self, group: ClassicGroup, member_id: str, draft: Draft, now: Instant) -> None:
+        """Nothing was heard of a member, or of one who was to become one, for the time of its session."""
+        if self.forget_pending(group, member_id):
+            self._go_on_without(group, draft, now)
+            return
+        member = group.members.get(member_id)
+        if member is None or member.is_silent_by_right:
+            return  # a session runs anew from the answer on
+        self.drop_member(group, member, ErrorCode.UNKNOWN_MEMBER_ID, draft)
+        if group.state is State.PREPARING_REBALANCE:
+            self._go_on_without(group, draft, now)
+        else:
+            self.prepare(group, draft, now)
+
+    def _go_on_without(self, group: ClassicGroup, draft: Draft, now: Instant) -> None:
+        if group.state is State.PREPARING_REBALANCE and group.has_all_joined:
+            self._complete(group, draft, now)
