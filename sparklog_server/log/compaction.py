@@ -15,9 +15,10 @@ from sparklog.kernels import clean
 from sparklog.model import Millis, Offset
 
 from .producer_state import ProducerState
-from .rewrite import AbortedTransaction, RoundPlan, Source
+from .rewrite import RoundPlan, Source
 from .segment import LOG_SUFFIX, Segment, header_at
 from .settings import INT64_MAX, LogSettings
+from .txn_index import AbortedTxn
 
 
 class CompactedLog(Protocol):
@@ -37,6 +38,8 @@ class CompactedLog(Protocol):
     def producers(self) -> ProducerState: ...
     @property
     def first_unsettled_offset(self) -> Offset: ...
+    def last_stable_offset(self, high_watermark: Offset) -> Offset: ...
+    def aborted_transactions(self, start: Offset, limit: Offset) -> Sequence[AbortedTxn]: ...
 
 
 class Choice(NamedTuple):
@@ -47,13 +50,15 @@ class Choice(NamedTuple):
     first_uncleanable_offset: Offset
     dirty_ratio: float
     is_due: bool
+    aborted: tuple[AbortedTxn, ...]
 
 
 def judge(log: CompactedLog, high_watermark: Offset, now_ms: Millis) -> Choice:
-    """How far the log can be compacted now, and whether it should be. May read a header of each dirty segment. Raises StorageError."""
+    """How far the log can be compacted now, and whether it should be. May read a header of each dirty segment, and the
+    entries of aborted transactions. Raises StorageError."""
     settings, settled = log.settings, log.settled_segments
     # What is not durable may be lost, and the records that made others superfluous with it.
-    stable = min(high_watermark, log.recovery_point, *log.producers.open_transactions())
+    stable = min(log.last_stable_offset(high_watermark), log.recovery_point)
     ends = _ends(log, settled)
     count = bisect_right(ends, stable)
     first_dirty = log.first_dirty_offset
@@ -70,7 +75,8 @@ def judge(log: CompactedLog, high_watermark: Offset, now_ms: Millis) -> Choice:
     ratio = dirty_bytes / total if total else 0.0
     is_overdue = settings.max_compaction_lag_ms < INT64_MAX and _first_time(dirty) < now_ms - settings.max_compaction_lag_ms
     is_due = first_dirty < end and dirty_bytes > 0 and (is_overdue or ratio > settings.min_cleanable_dirty_ratio)
-    return Choice(segments, Offset(first_dirty), Offset(end), ratio, is_due)
+    aborted = log.aborted_transactions(segments[0].base_offset, Offset(end)) if segments and first_dirty < end else ()
+    return Choice(segments, Offset(first_dirty), Offset(end), ratio, is_due, tuple(sorted(aborted)))
 
 
 def _ends(log: CompactedLog, settled: Sequence[Segment]) -> list[Offset]:
@@ -102,7 +108,6 @@ def plan_round(
     *,
     table_bytes_max: int,
     load_factor: float,
-    aborted: Sequence[AbortedTransaction],
     seed: bytes,
     now_ms: Millis,
 ) -> RoundPlan:
@@ -124,7 +129,7 @@ def plan_round(
         settings.index_interval_bytes,
         settings.decompressed_bytes_max,
         tuple(log.producers.last_batches()),
-        tuple(sorted(aborted)),
+        choice.aborted,
         now_ms,
         min(now_ms + settings.delete_retention_ms, INT64_MAX),
         slots,

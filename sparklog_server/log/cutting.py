@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from sparklog.model import Offset
 from sparklog_server.disk.door import Disk
 
-from .recovery import offset_of
-from .segment import INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX, Segment, file_name
+from .segment import INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX, Segment, file_name, offset_of
 from .txn_index import TXN_INDEX_SUFFIX
 
 

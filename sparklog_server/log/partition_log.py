@@ -14,14 +14,15 @@ from sparklog.effects import FileSlice
 from sparklog.errors import ErrorCode
 from sparklog.kernels import scan
 from sparklog.model import Instant, LeaderEpoch, Millis, Offset, OffsetAndEpoch, TopicPartition, Uuid
-from sparklog.record.batch import LENGTH_OVERHEAD, NO_TIMESTAMP
-from sparklog_server.disk.door import Disk, DiskFile
+from sparklog.record.batch import LENGTH_OVERHEAD, NO_TIMESTAMP, TRANSACTIONAL_BIT
+from sparklog_server.disk.door import Disk, DiskFile, StorageError
 
 from .answers import AppendResult, OffsetOutOfRange
 from .cutting import is_of_rest, remove_stale_snapshots
 from .epoch_cache import EpochCache
+from .producer_recovery import recover_producers
 from .producer_state import ProducerState
-from .recovery import EPOCH_FILE, Recovered, recover, recover_producers
+from .recovery import EPOCH_FILE, Recovered, recover
 from .retention import count_deletable, set_aside
 from .rolling import NOT_KNOWN, has_waited, rolls_after_ms
 from .segment import RELATIVE_OFFSET_MAX, SNAPSHOT_SUFFIX, Segment, file_name
@@ -29,6 +30,8 @@ from .segments import Segments
 from .settings import LogSettings
 from .swap_in import Cleaned
 from .time_lookup import first_at_or_after, latest
+from .transactions import Transactions, has_transactional, parts
+from .txn_index import AbortedTxn
 from .validate import HeaderFields, RecordsRefused, Sent, admitted, check_leaders_batches, stamp_own_batches
 
 __all__ = ["AppendResult", "LogSettings", "OffsetOutOfRange", "PartitionLog", "RecordsRefused"]
@@ -54,6 +57,7 @@ class PartitionLog:
         "_segments",
         "_settings",
         "_snapshot_offset",
+        "_transactions",
         "_unsynced",
         "directory",
         "epochs",
@@ -89,6 +93,7 @@ class PartitionLog:
         self._opened_ms = now.wall_ms
         self._segments = Segments(disk, found.segments)
         self._producers: ProducerState = found.producers
+        self._transactions = Transactions(found.producers)
         self._snapshot_offset = found.snapshot_offset
         self._unsynced: list[DiskFile] = [file for file in found.unsynced if file is not self._segments.active.file]
         self._is_syncing = False
@@ -168,6 +173,8 @@ class PartitionLog:
         self.log_end_offset = Offset(last_offset + 1)
         if has_producer:
             self._producers.appended(header, base_offset, max_timestamp)
+            if header[5] & TRANSACTIONAL_BIT:
+                self._transactions.began(header[9], base_offset)
             if len(self._producers.producers) >= self._producers.swept_from:
                 self._producers.expire(now.wall_ms, settings.producer_id_expiration_ms)
         return AppendResult(base_offset, Offset(last_offset), append_time, self.log_start_offset, False)
@@ -206,7 +213,7 @@ class PartitionLog:
             last = found[count - 1][1]
             max_timestamp = max(header[8] for _, header in found[:count])
             active = self._segment_for(size, Offset(first[0]), last[0] + last[6], max_timestamp, now)
-            at = active.file.append(view[begin : begin + size])
+            at = self._write(active, view, begin, size, found[:count])
             for position, header in found[:count]:
                 if header[2] > self.epochs.latest:
                     self.epochs.assign(LeaderEpoch(header[2]), Offset(header[0]))
@@ -215,6 +222,22 @@ class PartitionLog:
                     self._producers.appended(header, header[0], header[8])
             self.log_end_offset = Offset(last[0] + last[6] + 1)
             found = found[count:]
+
+    def _write(self, active: Segment, view: memoryview, begin: int, size: int, found: list[tuple[int, HeaderFields]]) -> int:
+        """Write batches and what they end of transactions; gives their position. Raises RecordsRefused, StorageError."""
+        if not has_transactional(found):
+            return active.file.append(view[begin : begin + size])
+        ended = self._transactions.judge(parts(view, found))
+        # The entries first: where the log cannot be written they are taken back, which costs less than to take back the log.
+        files = self._segments.add_aborted(ended.aborted) if ended.aborted else []
+        try:
+            at = active.file.append(view[begin : begin + size])
+        except StorageError:
+            self._segments.take_back_aborted(Offset(found[0][1][0]))
+            raise
+        self._unsynced += files
+        self._transactions.ended(ended)
+        return at
 
     def _segment_for(self, size: int, base_offset: Offset, last_offset: int, max_timestamp: int, now: Instant) -> Segment:
         """The active segment, after a roll if Kafka would roll before these bytes."""
@@ -270,6 +293,14 @@ class PartitionLog:
     def holds_beyond(self, part: FileSlice, limit: Offset) -> bool:
         """Whether batches below `limit` follow behind a slice that `read` gave for that limit."""
         return self._segments.places.holds_beyond(part, limit)
+
+    def last_stable_offset(self, high_watermark: Offset) -> Offset:
+        """The end of what a reader of committed records may see; the high watermark never goes back between two calls."""
+        return max(self._transactions.last_stable_offset(high_watermark), min(self.log_start_offset, high_watermark))
+
+    def aborted_transactions(self, start: Offset, limit: Offset) -> list[AbortedTxn]:
+        """The aborted transactions with records in `[start, limit)`, which must be stable. May read index files. Raises StorageError."""
+        return self._segments.aborted_in(start, limit)
 
     # -- look up
 
@@ -418,7 +449,7 @@ class PartitionLog:
         if offset >= self.log_end_offset:
             return
         self.first_dirty_offset = min(self.first_dirty_offset, offset)
-        self.log_end_offset = self._segments.cut(offset)
+        self.log_end_offset, files = self._segments.cut(offset)
         self._rolls_after_ms = NOT_KNOWN
         self.recovery_point = min(self.recovery_point, self.log_end_offset)
         self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
@@ -428,10 +459,11 @@ class PartitionLog:
         if self._is_syncing:
             self._cut_in_sync = min(self._cut_in_sync, self.log_end_offset)
         # Durable before anything is appended: else a crash could bring back the old end under a new segment.
-        self._disk.sync([active.file])
+        self._disk.sync(files)
         self._producers, self._snapshot_offset = recover_producers(
             self._disk, self.directory, self._segments.all, log_start_offset=self.log_start_offset, end_offset=self.log_end_offset
         )
+        self._transactions = Transactions(self._producers)
 
     def begin_close(self, now: Instant) -> list[DiskFile]:
         """What to sync before `close`, so that the next open scans nothing: data, indexes, epochs, producers."""

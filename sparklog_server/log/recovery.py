@@ -7,37 +7,38 @@
 Everything below the recovery point was durable when it was set, so it is not doubted, and what lies beyond it was promised to nobody.
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from typing import NamedTuple
 
 from sparklog.model import LeaderEpoch, Millis, Offset
-from sparklog.record.batch import LENGTH_OVERHEAD, NO_TIMESTAMP
+from sparklog.record.batch import CONTROL_BIT, LENGTH_OVERHEAD, NO_TIMESTAMP
 from sparklog_server.disk.checkpoint import CheckpointCorrupt
 from sparklog_server.disk.door import Disk, DiskFile
 
+from .aborted import recover_aborted
 from .damage import refuse_to_cut
 from .epoch_cache import EpochCache
 from .offset_index import OffsetIndex
-from .producer_state import ProducerState, SnapshotCorrupt
+from .producer_recovery import recover_producers
+from .producer_state import ProducerState
 from .segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     RELATIVE_OFFSET_MAX,
-    SNAPSHOT_SUFFIX,
     TIME_INDEX_SUFFIX,
     Segment,
     base_offset_of,
-    file_name,
+    offset_of,
     walk,
 )
 from .settings import LogSettings
 from .swap import settle_swaps
 from .time_index import TimeIndex
+from .txn_index import TXN_INDEX_SUFFIX
 
 EPOCH_FILE = "leader-epoch-checkpoint"
 _LEFT_OVER_SUFFIXES = (".tmp", ".deleted", ".cleaned")
-_INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, ".txnindex")
-_NAME_DIGITS = 20
+_INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 
 
 class Recovered(NamedTuple):
@@ -63,7 +64,7 @@ def recover(
     was_clean: bool,
     now_ms: Millis,
 ) -> Recovered:
-    """Read the files of a partition, repair what a crash left, and know the log. Raises StorageError."""
+    """Read the files of a partition, repair what a crash left, and know the log. Raises StorageError, and LogDamaged if it cannot be."""
     settle_swaps(disk, directory)
     segments = _open_segments(disk, directory)
     content = disk.read(f"{directory}/{EPOCH_FILE}")
@@ -102,6 +103,7 @@ def recover(
     log_start_offset = Offset(max(log_start_offset, segments[0].base_offset))
     epochs.truncate_end(end_offset)
     epochs.truncate_start(log_start_offset)
+    unsynced += recover_aborted(disk, segments, doubtful)
     producers, snapshot_offset = recover_producers(disk, directory, segments, log_start_offset=log_start_offset, end_offset=end_offset)
     producers.expire(now_ms, settings.producer_id_expiration_ms)
     return Recovered(
@@ -125,13 +127,11 @@ def _open_segments(disk: Disk, directory: str) -> list[Segment]:
         is_orphan = any((offset := offset_of(name, suffix)) is not None and offset not in known for suffix in _INDEX_SUFFIXES)
         if is_orphan or name.endswith(_LEFT_OVER_SUFFIXES):
             disk.remove(f"{directory}/{name}")
-    return [Segment.open(disk, directory, base_offset) for base_offset in bases]
-
-
-def offset_of(name: str, suffix: str) -> Offset | None:
-    """The offset in a file's name; None if it is not of this kind."""
-    digits = name[: -len(suffix)]
-    return Offset(int(digits)) if name.endswith(suffix) and len(digits) == _NAME_DIGITS and digits.isdecimal() else None
+    segments = [Segment.open(disk, directory, base_offset) for base_offset in bases]
+    with_aborted = frozenset(offset_of(name, TXN_INDEX_SUFFIX) for name in names)
+    for segment in segments:
+        segment.has_aborted = segment.base_offset in with_aborted
+    return segments
 
 
 def _parse_epochs(content: bytes | None) -> EpochCache | None:
@@ -181,7 +181,7 @@ def _repair(
 def _repair_segment(
     segment: Segment, epochs: EpochCache, settings: LogSettings, recovery_point: Offset, *, is_followed: bool
 ) -> tuple[Offset, bool]:
-    """Rebuild the indexes, cut what is not whole: (the offset that follows, whether something was cut). Raises StorageError."""
+    """Rebuild the indexes, cut what is not whole: (the offset that follows, whether something was cut). Raises LogDamaged, StorageError."""
     segment.index, segment.time_index = OffsetIndex(), TimeIndex()
     segment.max_timestamp, segment.max_timestamp_offset, segment.unindexed_bytes = NO_TIMESTAMP, segment.base_offset, 0
     end = 0
@@ -199,6 +199,7 @@ def _repair_segment(
                 epochs.truncate_end(Offset(header[0]))
                 epochs.assign(LeaderEpoch(header[2]), Offset(header[0]))
             segment.index_batch(position, header, settings.index_interval_bytes)
+            segment.has_markers |= header[9] >= 0 and header[5] & CONTROL_BIT != 0
             if not verify_crc:
                 last = (position, end_offset)
             end, end_offset = position + header[1] + LENGTH_OVERHEAD, last_offset + 1
@@ -232,52 +233,3 @@ def _epochs_of(segments: list[Segment]) -> EpochCache:
             if header[2] > epochs.latest:
                 epochs.assign(LeaderEpoch(header[2]), Offset(header[0]))
     return epochs
-
-
-# -- producers
-
-
-def recover_producers(
-    disk: Disk, directory: str, segments: list[Segment], *, log_start_offset: Offset, end_offset: Offset
-) -> tuple[ProducerState, Offset]:
-    """The newest snapshot within the log and the batches behind it: (producers, the snapshot's offset)."""
-    snapshots = [offset for name in disk.list(directory) if (offset := offset_of(name, SNAPSHOT_SUFFIX)) is not None]
-    bases = frozenset(segment.base_offset for segment in segments)
-    newest = max((offset for offset in snapshots if offset <= end_offset), default=None)
-    for offset in snapshots:
-        if offset > end_offset or (offset != newest and offset not in bases):
-            disk.remove(f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}")
-    for offset in sorted(snapshots, reverse=True):
-        if not log_start_offset < offset <= end_offset:
-            continue
-        path = f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}"
-        content = disk.read(path)
-        if content is None:
-            continue
-        try:
-            producers = ProducerState.parse(content)
-        except SnapshotCorrupt:
-            disk.remove(path)
-            continue
-        replay_producers(segments, producers, offset, end_offset)
-        return producers, offset
-    producers = ProducerState()
-    replay_producers(segments, producers, log_start_offset, end_offset)
-    return producers, log_start_offset
-
-
-def replay_producers(segments: list[Segment], producers: ProducerState, start: Offset, end_offset: Offset) -> None:
-    """Let `producers` see every batch in `[start, end_offset)`."""
-    if start >= end_offset:
-        return
-    first = max(bisect_right(segments, start, key=base_offset_of) - 1, 0)
-    for segment in segments[first:]:
-        position = 0
-        if segment.base_offset < start:
-            found = segment.find(start)
-            if found is None:
-                continue
-            position = found[0]
-        for _, header in walk(segment.file, position):
-            if header[9] >= 0 and header[0] >= start:
-                producers.appended(header, header[0], header[8])

@@ -10,6 +10,7 @@ alone, without the GIL.
 
 from array import array
 from collections.abc import Generator
+from operator import attrgetter
 from struct import pack_into, unpack_from
 from typing import NamedTuple
 
@@ -23,10 +24,11 @@ from sparklog_server.disk.door import Buffer, Disk, DiskFile
 from .offset_index import ENTRY_SIZE as INDEX_ENTRY_SIZE
 from .offset_index import OffsetIndex
 from .segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_name, header_at, walk
-from .swap import CLEANED_SUFFIX, TXN_INDEX_SUFFIX
+from .swap import CLEANED_SUFFIX
 from .swap_in import Cleaned
 from .time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
 from .time_index import TimeIndex
+from .txn_index import TXN_INDEX_SUFFIX, AbortedTxn, render
 
 CHUNK_BYTES = 1 << 20
 CRC_POSITION, CRC_START = 17, 21
@@ -38,6 +40,10 @@ class UncleanableLog(Exception):
     """A batch below the high watermark cannot be read: the log is left as it is."""
 
 
+_ANY_RATIO = 1 << 31
+"""What a log holds was let in once, under whatever ratio was allowed then."""
+
+
 class Source(NamedTuple):
     """A sealed segment as it was when the round began: `[base_offset, next_offset)`."""
 
@@ -45,14 +51,6 @@ class Source(NamedTuple):
     next_offset: Offset
     path: str
     size: int
-
-
-class AbortedTransaction(NamedTuple):
-    """The offsets `[first_offset, last_offset]`, closed, of a transaction of one producer that its marker at `last_offset` aborted."""
-
-    producer_id: int
-    first_offset: int
-    last_offset: int
 
 
 class RoundPlan(NamedTuple):
@@ -66,7 +64,7 @@ class RoundPlan(NamedTuple):
     index_interval_bytes: int
     decompressed_bytes_max: int
     producers: tuple[tuple[int, int, int], ...]
-    aborted: tuple[AbortedTransaction, ...]
+    aborted: tuple[AbortedTxn, ...]
     now_ms: int
     delete_horizon_ms: int
     slots: int
@@ -95,7 +93,7 @@ class Round:
         self.records_kept = 0
         self._disk = disk
         self._keys = clean.KeyOffsets(plan.slots, plan.keys_max, plan.seed)
-        self._rules = clean.Rules(plan.producers, plan.aborted, plan.now_ms, plan.delete_horizon_ms)
+        self._rules = clean.Rules(plan.producers, [one[:3] for one in plan.aborted], plan.now_ms, plan.delete_horizon_ms)
         self._target = bytearray(CHUNK_BYTES)
         self._steps = self._run()
 
@@ -226,7 +224,7 @@ class Round:
     def _plain(self, batch: memoryview) -> bytearray:
         """The batch as if it had not been compressed; its CRC is not made right."""
         (attributes,) = unpack_from(">h", batch, CRC_START)
-        records = decompress(Codec(attributes & CODEC_BITS), batch[HEADER_SIZE:], self.plan.decompressed_bytes_max)
+        records = decompress(Codec(attributes & CODEC_BITS), batch[HEADER_SIZE:], self.plan.decompressed_bytes_max, _ANY_RATIO)
         plain = bytearray(HEADER_SIZE + len(records))
         plain[:HEADER_SIZE] = batch[:HEADER_SIZE]
         plain[HEADER_SIZE:] = records
@@ -317,15 +315,15 @@ class _Output:
                 self._index.append(relative_offset, at)
                 self._time_index.append(timestamp, timestamp_offset)
 
-    def finish(self, group: list[Source], aborted: list[AbortedTransaction]) -> Cleaned:
+    def finish(self, group: list[Source], aborted: list[AbortedTxn]) -> Cleaned:
         """Make all of it durable under its `.cleaned` names."""
         max_timestamp, max_timestamp_offset = self._state[1], self._state[2]
         self._time_index.append(max_timestamp, max_timestamp_offset - self._base_offset)
         contents = {INDEX_SUFFIX: self._index.render(), TIME_INDEX_SUFFIX: self._time_index.render()}
         base_offset, next_offset = group[0].base_offset, group[-1].next_offset
-        still_needed = [transaction for transaction in aborted if base_offset <= transaction.last_offset < next_offset]
+        still_needed = sorted((one for one in aborted if base_offset <= one.last_offset < next_offset), key=attrgetter("last_offset"))
         if still_needed:
-            contents[TXN_INDEX_SUFFIX] = render_aborted(still_needed)
+            contents[TXN_INDEX_SUFFIX] = render(still_needed)
         files = [self._file]
         for suffix, content in contents.items():
             file = self._new_file(suffix)
@@ -343,15 +341,8 @@ class _Output:
             self._time_index,
             max_timestamp,
             max_timestamp_offset,
+            tuple(still_needed),
         )
-
-
-def render_aborted(transactions: list[AbortedTransaction]) -> bytes:
-    """A `.txnindex`: version 0 int16, then producer id, first, last and last stable offset, int64 each, per transaction."""
-    content = bytearray(34 * len(transactions))
-    for index, (producer_id, first_offset, last_offset) in enumerate(sorted(transactions, key=lambda one: one.last_offset)):
-        pack_into(">hqqqq", content, 34 * index, 0, producer_id, first_offset, last_offset, last_offset + 1)
-    return bytes(content)
 
 
 def _size_at(view: memoryview, position: int) -> int:

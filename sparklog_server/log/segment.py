@@ -16,6 +16,7 @@ from sparklog_server.disk.door import Buffer, Disk, DiskFile, StorageError
 from .offset_index import OffsetIndex, StoredOffsetIndex
 from .time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
 from .time_index import TimeIndex
+from .txn_index import TxnIndex
 from .validate import HeaderFields
 
 LOG_SUFFIX = ".log"
@@ -23,6 +24,7 @@ INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 SNAPSHOT_SUFFIX = ".snapshot"
 RELATIVE_OFFSET_MAX = (1 << 31) - 1
+_NAME_DIGITS = 20
 _WALK_BYTES = 1 << 20
 _SEEK_BYTES = 8192
 _HEADER = Struct(">qiibIhiqqqhii")
@@ -31,6 +33,12 @@ _HEADER = Struct(">qiibIhiqqqhii")
 def file_name(offset: int, suffix: str) -> str:
     """Twenty digits and the suffix."""
     return f"{offset:020d}{suffix}"
+
+
+def offset_of(name: str, suffix: str) -> Offset | None:
+    """The offset in a file's name; None if it is not of this kind."""
+    digits = name[: -len(suffix)]
+    return Offset(int(digits)) if name.endswith(suffix) and len(digits) == _NAME_DIGITS and digits.isdecimal() else None
 
 
 def base_offset_of(segment: "Segment") -> Offset:
@@ -53,10 +61,13 @@ class Segment:
         "created_ms",
         "directory",
         "file",
+        "has_aborted",
+        "has_markers",
         "index",
         "max_timestamp",
         "max_timestamp_offset",
         "time_index",
+        "txn_index",
         "unindexed_bytes",
     )
 
@@ -71,6 +82,9 @@ class Segment:
         self.max_timestamp_offset: int = base_offset
         self.unindexed_bytes = 0
         self.created_ms = 0  # the wall clock's time of the roll; 0 if that was in an earlier life
+        self.has_aborted = False  # whether there is a `.txnindex`
+        self.has_markers = False  # whether recovery saw a transaction end here
+        self.txn_index: TxnIndex | None = None  # None: not read
         self._first_timestamp: int | None = None
         self._stored: StoredOffsetIndex | None = None
 
@@ -139,6 +153,7 @@ class Segment:
         """The index files of this sealed segment are durable: drop the arrays."""
         self.index = None
         self.time_index = None
+        self.txn_index = None
 
     def load_indexes(self) -> bool:
         """Read the index files into memory and know the greatest timestamp by them. False if they are missing or implausible."""
@@ -306,6 +321,9 @@ class Segment:
         """Forget the files; slices of them stay readable."""
         self.file.close()
         self._stored = None
+        if self.txn_index is not None:
+            self.txn_index.close()
+            self.txn_index = None
 
 
 def header_at(file: DiskFile, position: int) -> HeaderFields | None:

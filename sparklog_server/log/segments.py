@@ -11,12 +11,14 @@ from bisect import bisect_left
 from collections.abc import Sequence
 
 from sparklog.model import Instant, Offset
-from sparklog_server.disk.door import Disk
+from sparklog_server.disk.door import Disk, DiskFile
 
+from .aborted import aborted_in, index_of
 from .cutting import remove_segment
 from .places import Places
 from .segment import LOG_SUFFIX, Segment, base_offset_of
 from .swap_in import Cleaned, take_over
+from .txn_index import AbortedTxn
 
 
 class Segments:
@@ -104,8 +106,8 @@ class Segments:
             segment.close()
         return retired
 
-    def cut(self, offset: Offset) -> Offset:
-        """Drop every batch that reaches `offset` or beyond it; gives the offset that follows what is left. Raises StorageError."""
+    def cut(self, offset: Offset) -> tuple[Offset, list[DiskFile]]:
+        """Drop every batch that reaches `offset` or beyond it: (the offset that follows then, the files to sync). Raises StorageError."""
         assert not self.is_swapping, "what is compacted is committed, and nobody cuts it off while its files change their names"
         self.places.clear()
         while len(self.all) > 1 and self.all[-1].base_offset >= offset:
@@ -119,4 +121,23 @@ class Segments:
         elif active.index is None:
             active.truncate(active.file.size)
         last = active.count_tail()
-        return Offset(active.base_offset if last is None else last[0] + last[6] + 1)
+        txn_index = index_of(self._disk, self.all, active).truncate_to(offset)
+        end_offset = Offset(active.base_offset if last is None else last[0] + last[6] + 1)
+        return end_offset, [active.file] if txn_index is None else [active.file, txn_index]
+
+    # -- transactions
+
+    def aborted_in(self, start: Offset, limit: Offset) -> list[AbortedTxn]:
+        """The aborted transactions with records in `[start, limit)`, in the order of their markers. Raises StorageError."""
+        return aborted_in(self._disk, self.all, start, limit)
+
+    def add_aborted(self, aborted: Sequence[AbortedTxn]) -> list[DiskFile]:
+        """Note transactions whose markers the active segment is to hold; gives what to sync. Raises StorageError: nothing has changed."""
+        index = index_of(self._disk, self.all, self.active)
+        file = index.append(aborted)
+        self.active.has_aborted = True
+        return [file]
+
+    def take_back_aborted(self, offset: Offset) -> None:
+        """The markers at `offset` and beyond did not reach the log. Raises StorageError."""
+        index_of(self._disk, self.all, self.active).truncate_to(offset)

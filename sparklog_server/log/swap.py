@@ -17,11 +17,11 @@ from sparklog_server.disk.door import Disk
 
 from .offset_index import OffsetIndex
 from .segment import INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX, file_name, header_at, walk
+from .txn_index import TXN_INDEX_SUFFIX
 
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 DELETED_SUFFIX = ".deleted"
-TXN_INDEX_SUFFIX = ".txnindex"
 _INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 _NAME_DIGITS = 20
 

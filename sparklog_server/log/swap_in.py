@@ -10,6 +10,7 @@ from .offset_index import OffsetIndex
 from .segment import LOG_SUFFIX, Segment, file_name
 from .swap import CLEANED_SUFFIX, Swap
 from .time_index import TimeIndex
+from .txn_index import TXN_INDEX_SUFFIX, AbortedTxn, TxnIndex
 
 
 class Cleaned(NamedTuple):
@@ -25,6 +26,7 @@ class Cleaned(NamedTuple):
     time_index: TimeIndex
     max_timestamp: int
     max_timestamp_offset: int
+    aborted: tuple[AbortedTxn, ...]
 
     @property
     def replaced(self) -> tuple[Offset, ...]:
@@ -50,4 +52,6 @@ def take_over(disk: Disk, cleaned: Cleaned, replaced: Sequence[Segment]) -> Segm
     segment = Segment(disk, cleaned.directory, cleaned.base_offset, file)
     segment.index, segment.time_index = cleaned.offset_index, cleaned.time_index
     segment.max_timestamp, segment.max_timestamp_offset = cleaned.max_timestamp, cleaned.max_timestamp_offset
+    segment.has_aborted = bool(cleaned.aborted)
+    segment.txn_index = TxnIndex(disk, segment.path(TXN_INDEX_SUFFIX), cleaned.base_offset, cleaned.aborted)
     return segment

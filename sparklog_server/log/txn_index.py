@@ -5,7 +5,10 @@
 34 bytes an entry, appended when the marker is, in the order of their last offsets. A segment without aborts has no such file.
 """
 
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from operator import attrgetter
 from struct import Struct
 from typing import NamedTuple
 
@@ -15,6 +18,7 @@ TXN_INDEX_SUFFIX = ".txnindex"
 ENTRY_SIZE = 34
 _VERSION = 0
 _ENTRY = Struct(">hqqqq")
+_last_offset_of = attrgetter("last_offset")
 
 
 class TxnIndexCorrupt(Exception):
@@ -41,14 +45,19 @@ class TxnIndex:
 
     __slots__ = ("_base_offset", "_disk", "_entries", "_file", "_path")
 
-    def __init__(self, disk: Disk, path: str, base_offset: int) -> None:
-        """The index at `path`, read whole if there is one. Raises StorageError, TxnIndexCorrupt."""
+    def __init__(self, disk: Disk, path: str, base_offset: int, entries: Iterable[AbortedTxn] = ()) -> None:
+        """The index at `path`, which holds these entries."""
         self._disk = disk
         self._path = path
         self._base_offset = base_offset
         self._file: DiskFile | None = None
+        self._entries = list(entries)
+
+    @classmethod
+    def load(cls, disk: Disk, path: str, base_offset: int) -> "TxnIndex":
+        """The index at `path`, read whole if there is one. Raises StorageError, TxnIndexCorrupt."""
         content = disk.read(path)
-        self._entries = [] if content is None else list(parse(content, base_offset))
+        return cls(disk, path, base_offset, () if content is None else parse(content, base_offset))
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -58,14 +67,14 @@ class TxnIndex:
         """All of them, in order."""
         return tuple(self._entries)
 
-    def append(self, aborted: AbortedTxn) -> DiskFile:
-        """Add an entry, and give the file for the next sync. Raises StorageError, and then nothing has changed."""
-        assert not self._entries or aborted.last_offset > self._entries[-1].last_offset, aborted
-        assert self._base_offset <= aborted.last_offset
+    def append(self, aborted: Sequence[AbortedTxn]) -> DiskFile:
+        """Add entries, in order, and give the file for the next sync. Raises StorageError, and then nothing has changed."""
+        last_offsets = [self._entries[-1].last_offset if self._entries else self._base_offset - 1, *map(_last_offset_of, aborted)]
+        assert all(one < other for one, other in pairwise(last_offsets)), last_offsets
         file = self._file or self._disk.open(self._path, create=True)
-        file.append(_ENTRY.pack(_VERSION, *aborted))
+        file.append(render(aborted))
         self._file = file
-        self._entries.append(aborted)
+        self._entries += aborted
         return file
 
     def aborted_in(self, start: int, limit: int) -> tuple[list[AbortedTxn], bool]:
@@ -74,22 +83,34 @@ class TxnIndex:
         They cannot once an entry's last stable offset reaches `limit`: no transaction was open below it then.
         """
         found = []
-        for aborted in self._entries:
-            if aborted.last_offset >= start and aborted.first_offset < limit:
+        for aborted in self._entries[bisect_left(self._entries, start, key=_last_offset_of) :]:
+            if aborted.first_offset < limit:
                 found.append(aborted)
             if aborted.last_stable_offset >= limit:
                 return found, True
         return found, False
 
-    def truncate_to(self, offset: int) -> None:
-        """Drop the entries whose marker lies at `offset` or beyond. Raises StorageError."""
-        keep = sum(aborted.last_offset < offset for aborted in self._entries)
-        if keep == len(self._entries):
-            return
+    def truncate_to(self, offset: int) -> DiskFile | None:
+        """Drop the entries whose marker lies at `offset` or beyond; gives the file to sync, if any. Raises StorageError."""
+        if not self._entries:
+            return self._file
+        keep = bisect_left(self._entries, offset, key=_last_offset_of)
         file = self._file or self._disk.open(self._path)
-        file.truncate(keep * ENTRY_SIZE)
+        if keep < len(self._entries):
+            file.truncate(keep * ENTRY_SIZE)
+            del self._entries[keep:]
         self._file = file
-        del self._entries[keep:]
+        return file
+
+    def close(self) -> None:
+        """Forget the file."""
+        if self._file is not None:
+            self._file.close()
+
+
+def render(entries: Iterable[AbortedTxn]) -> bytes:
+    """The content of a file."""
+    return b"".join(_ENTRY.pack(_VERSION, *aborted) for aborted in entries)
 
 
 def parse(content: bytes, base_offset: int) -> Iterator[AbortedTxn]:
@@ -99,7 +120,16 @@ def parse(content: bytes, base_offset: int) -> Iterator[AbortedTxn]:
     last_offset = base_offset - 1
     for version, *fields in _ENTRY.iter_unpack(content):
         aborted = AbortedTxn(*fields)
-        if version > _VERSION or aborted.last_offset <= last_offset or aborted.first_offset > aborted.last_offset:
+        if version > _VERSION or aborted.last_offset <= last_offset or not _can_be(aborted):
             raise TxnIndexCorrupt(f"{aborted} of version {version} behind offset {last_offset}")
         last_offset = aborted.last_offset
         yield aborted
+
+
+def _can_be(aborted: AbortedTxn) -> bool:
+    return (
+        aborted.producer_id >= 0
+        and 0 <= aborted.first_offset < aborted.last_offset
+        and 0 <= aborted.last_stable_offset <= aborted.last_offset + 1
+        and aborted.last_stable_offset != aborted.first_offset
+    )

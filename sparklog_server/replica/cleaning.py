@@ -195,7 +195,6 @@ class Cleaning:
                 choice,
                 table_bytes_max=max(self.limits.table_bytes_max // self.limits.threads, 2 * clean.SLOT_SIZE),
                 load_factor=self.limits.load_factor,
-                aborted=(),
                 seed=self._entropy(16),
                 now_ms=now.wall_ms,
             )

@@ -4,7 +4,7 @@ from sparklog.model import Millis, Offset
 from sparklog_server.disk.door import Disk
 from sparklog_server.log.compaction import judge, plan_round
 from sparklog_server.log.partition_log import PartitionLog
-from sparklog_server.log.rewrite import AbortedTransaction, Round
+from sparklog_server.log.rewrite import Round
 from sparklog_server.log.swap import commit
 from tests.log.logs import START_MS
 
@@ -20,14 +20,13 @@ def compact(
     high_watermark: int | None = None,
     table_bytes: int = TABLE_BYTES,
     work_bytes: int = 1 << 20,
-    aborted: tuple[AbortedTransaction, ...] = (),
     load_factor: float = 0.9,
 ) -> bool:
     """One round over all that can be cleaned, due or not; False if there was nothing dirty."""
     choice = judge(log, log.log_end_offset if high_watermark is None else Offset(high_watermark), Millis(now_ms))
     if choice.first_dirty_offset >= choice.first_uncleanable_offset:
         return False
-    plan = plan_round(log, choice, table_bytes_max=table_bytes, load_factor=load_factor, aborted=aborted, seed=SEED, now_ms=Millis(now_ms))
+    plan = plan_round(log, choice, table_bytes_max=table_bytes, load_factor=load_factor, seed=SEED, now_ms=Millis(now_ms))
     work = Round(disk, plan)
     while True:
         progress = work.work(work_bytes)

@@ -11,7 +11,7 @@ from sparklog.record.compression import Codec
 from sparklog.record.control import ControlType, Marker, build_marker
 from sparklog_server.log.compaction import judge, plan_round
 from sparklog_server.log.partition_log import PartitionLog, RecordsRefused
-from sparklog_server.log.rewrite import AbortedTransaction, Round, UncleanableLog
+from sparklog_server.log.rewrite import Round, UncleanableLog
 from sparklog_server.log.settings import LogSettings
 from sparklog_server.log.swap_in import Cleaned
 from sparklog_server.simulation.disk import SimulatedDisk
@@ -209,11 +209,10 @@ def test_an_aborted_transaction_goes_and_its_marker_follows_when_its_time_is_ove
     log.append_own(build_marker(commit, producer_id=4, producer_epoch=0, timestamp_ms=START_MS), EPOCH, NOW)
     fill(log, Random(8), count=60)
     sync(disk, log)
-    aborted = (AbortedTransaction(4, 1, 3),)
 
     def left_after(now: int) -> list[tuple[int, bool, bool]]:
         log.first_dirty_offset = Offset(0)
-        compact(disk, log, now_ms=START_MS + now, aborted=aborted)
+        compact(disk, log, now_ms=START_MS + now)
         headers = [read_header(place.content) for place in read_all(log)]
         return [(header.base_offset, header.is_control, header.has_delete_horizon) for header in headers if header.producer_id == 4]
 
@@ -265,7 +264,7 @@ def test_a_round_is_dropped_when_its_segments_were_removed_meanwhile() -> None:
 
 def clean_first_group(disk: SimulatedDisk, log: PartitionLog) -> Cleaned:
     choice = judge(log, log.log_end_offset, Millis(START_MS))
-    plan = plan_round(log, choice, table_bytes_max=1 << 16, load_factor=0.9, aborted=(), seed=bytes(16), now_ms=Millis(START_MS))
+    plan = plan_round(log, choice, table_bytes_max=1 << 16, load_factor=0.9, seed=bytes(16), now_ms=Millis(START_MS))
     cleaned = Round(disk, plan).work(1 << 30).cleaned
     assert cleaned is not None
     return cleaned

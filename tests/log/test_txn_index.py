@@ -19,15 +19,15 @@ def disk_with_directory() -> SimulatedDisk:
 
 
 def filled(disk: SimulatedDisk) -> TxnIndex:
-    index = TxnIndex(disk, PATH, 100)
-    disk.sync([index.append(FIRST)])
-    disk.sync([index.append(SECOND)])
+    index = TxnIndex.load(disk, PATH, 100)
+    disk.sync([index.append([FIRST])])
+    disk.sync([index.append([SECOND])])
     return index
 
 
 def test_a_segment_without_aborts_has_no_file() -> None:
     disk = disk_with_directory()
-    assert len(TxnIndex(disk, PATH, 100)) == 0
+    assert len(TxnIndex.load(disk, PATH, 100)) == 0
     assert disk.list("data") == []
 
 
@@ -35,7 +35,7 @@ def test_the_bytes_are_kafkas() -> None:
     disk = disk_with_directory()
     filled(disk)
     assert disk.read(PATH) == pack(">hqqqq", 0, *FIRST) + pack(">hqqqq", 0, *SECOND)
-    assert TxnIndex(disk, PATH, 100).entries == (FIRST, SECOND)
+    assert TxnIndex.load(disk, PATH, 100).entries == (FIRST, SECOND)
 
 
 def test_a_reader_learns_of_the_transactions_that_touch_its_offsets_and_whether_to_look_further() -> None:
@@ -51,9 +51,9 @@ def test_a_truncation_drops_the_transactions_whose_marker_is_cut_off() -> None:
     index = filled(disk)
     index.truncate_to(130)
     assert index.entries == (FIRST,)
-    assert TxnIndex(disk, PATH, 100).entries == (FIRST,)
-    index.append(SECOND)
-    assert TxnIndex(disk, PATH, 100).entries == (FIRST, SECOND)
+    assert TxnIndex.load(disk, PATH, 100).entries == (FIRST,)
+    index.append([SECOND])
+    assert TxnIndex.load(disk, PATH, 100).entries == (FIRST, SECOND)
     index.truncate_to(100)
     assert disk.read(PATH) == b""
 
@@ -72,4 +72,4 @@ def test_a_file_that_cannot_be_is_refused(content: bytes) -> None:
     disk = disk_with_directory()
     disk.write(PATH, content)
     with pytest.raises(TxnIndexCorrupt):
-        TxnIndex(disk, PATH, 100)
+        TxnIndex.load(disk, PATH, 100)

@@ -1,0 +1,75 @@
+"""Producers as of some offset, from the newest snapshot that is sound and the batches behind it."""
+
+from bisect import bisect_right
+
+from sparklog.model import Offset
+from sparklog.record.batch import CONTROL_BIT
+from sparklog_server.disk.door import Disk
+
+from .producer_state import ProducerState, SnapshotCorrupt
+from .segment import SNAPSHOT_SUFFIX, Segment, base_offset_of, file_name, offset_of, walk
+from .transactions import marker_of
+
+
+def recover_producers(
+    disk: Disk, directory: str, segments: list[Segment], *, log_start_offset: Offset, end_offset: Offset
+) -> tuple[ProducerState, Offset]:
+    """(producers, the offset of the snapshot they come from); snapshots that are of no use any more are removed. Raises StorageError."""
+    snapshots = _snapshots(disk, directory)
+    bases = frozenset(segment.base_offset for segment in segments)
+    newest = max((offset for offset in snapshots if offset <= end_offset), default=None)
+    for offset in snapshots:
+        if offset > end_offset or (offset != newest and offset not in bases):
+            disk.remove(f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}")
+    return producers_before(disk, directory, segments, log_start_offset=log_start_offset, end_offset=end_offset)
+
+
+def producers_before(
+    disk: Disk, directory: str, segments: list[Segment], *, log_start_offset: Offset, end_offset: Offset
+) -> tuple[ProducerState, Offset]:
+    """(what every batch below `end_offset` says of producers, the offset of the snapshot it begins with). Raises StorageError."""
+    for offset in sorted(_snapshots(disk, directory), reverse=True):
+        if not log_start_offset < offset <= end_offset:
+            continue
+        path = f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}"
+        content = disk.read(path)
+        if content is None:
+            continue
+        try:
+            producers = ProducerState.parse(content)
+        except SnapshotCorrupt:
+            disk.remove(path)
+            continue
+        _replay(segments, producers, offset, end_offset)
+        return producers, offset
+    producers = ProducerState()
+    _replay(segments, producers, log_start_offset, end_offset)
+    return producers, log_start_offset
+
+
+def _snapshots(disk: Disk, directory: str) -> list[Offset]:
+    return [offset for name in disk.list(directory) if (offset := offset_of(name, SNAPSHOT_SUFFIX)) is not None]
+
+
+def _replay(segments: list[Segment], producers: ProducerState, start: Offset, end_offset: Offset) -> None:
+    """Let `producers` see every batch in `[start, end_offset)`."""
+    if start >= end_offset:
+        return
+    first = max(bisect_right(segments, start, key=base_offset_of) - 1, 0)
+    for segment in segments[first:]:
+        if segment.base_offset >= end_offset:
+            return
+        position = 0
+        if segment.base_offset < start:
+            found = segment.find(start)
+            if found is None:
+                continue
+            position = found[0]
+        for at, header in walk(segment.file, position):
+            if header[9] < 0 or header[0] < start:
+                continue
+            if header[0] >= end_offset:
+                return
+            producers.appended(header, header[0], header[8])
+            if header[5] & CONTROL_BIT and (marker := marker_of(segment.read_batch(at, header))) is not None:
+                producers.producers[header[9]].coordinator_epoch = marker.coordinator_epoch

@@ -1,0 +1,105 @@
+"""The transactions of one partition: where the open ones begin, and which ended but are not committed yet.
+
+    open ── marker appended ──► ended, held until the high watermark has passed the marker ──► decided for every reader
+              └─ ABORT ──► an entry of the `.txnindex`
+
+The last stable offset is where the first of the open and held ones begins, and the high watermark if there is none (KIP-98).
+"""
+
+from collections.abc import Iterable
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from sparklog.errors import DecodeError, ErrorCode
+from sparklog.model import Offset
+from sparklog.record.batch import CONTROL_BIT, LENGTH_OVERHEAD, TRANSACTIONAL_BIT, decode_records
+from sparklog.record.control import ControlType, Marker, parse_control
+
+from .producer_state import ProducerState
+from .txn_index import AbortedTxn
+from .validate import Buffer, HeaderFields, RecordsRefused
+
+
+class Ended(NamedTuple):
+    """What batches that are about to be appended change. `held` has (first offset, offset of the marker) of each transaction they end."""
+
+    open: dict[int, int]
+    held: list[tuple[int, int]]
+    aborted: list[AbortedTxn]
+    coordinator_epochs: dict[int, int]
+
+
+class Transactions:
+    """Invariant: open transactions, by producer id, are in the order of their first offsets."""
+
+    __slots__ = ("_held", "_open")
+
+    def __init__(self, producers: ProducerState) -> None:
+        starts = [(one.transaction_start, producer_id) for producer_id, one in producers.producers.items() if one.transaction_start >= 0]
+        self._open = {producer_id: start for start, producer_id in sorted(starts)}
+        self._held: list[tuple[int, int]] = []  # a heap
+
+    def began(self, producer_id: int, offset: Offset) -> None:
+        """A batch of a transaction was appended at `offset`, the first of it or a later one."""
+        self._open.setdefault(producer_id, offset)
+
+    def judge(self, batches: Iterable[tuple[HeaderFields, Buffer]]) -> Ended:
+        """What these batches, whose offsets are set, will begin and end; nothing is changed yet. Raises RecordsRefused."""
+        ended = Ended(dict(self._open), [], [], {})
+        for header, batch in batches:
+            producer_id = header[9]
+            if producer_id < 0 or not header[5] & TRANSACTIONAL_BIT:
+                continue
+            if not header[5] & CONTROL_BIT:
+                ended.open.setdefault(producer_id, header[0])
+                continue
+            marker = marker_of(batch)
+            if marker is None:
+                if header[12]:
+                    message = f"The control batch at offset {header[0]} of producer {producer_id} ends no transaction."
+                    raise RecordsRefused(ErrorCode.CORRUPT_MESSAGE, message)
+                continue  # compaction took the whole transaction
+            ended.coordinator_epochs[producer_id] = marker.coordinator_epoch
+            first_offset = ended.open.pop(producer_id, None)
+            if first_offset is None:
+                continue  # a marker for a transaction without records here
+            last_offset = header[0] + header[6]
+            ended.held.append((first_offset, last_offset))
+            if marker.type is ControlType.ABORT:
+                last_stable_offset = next(iter(ended.open.values()), last_offset + 1)
+                ended.aborted.append(AbortedTxn(producer_id, first_offset, last_offset, last_stable_offset))
+        return ended
+
+    def ended(self, ended: Ended) -> None:
+        """The batches are in the log."""
+        self._open = ended.open
+        for one in ended.held:
+            heappush(self._held, one)
+
+    def last_stable_offset(self, high_watermark: Offset) -> Offset:
+        """Below it everything is committed and decided; the high watermark never goes back."""
+        held = self._held
+        while held and held[0][1] < high_watermark:
+            heappop(held)
+        first_held = held[0][0] if held else high_watermark
+        return Offset(min(high_watermark, first_held, next(iter(self._open.values()), high_watermark)))
+
+
+def marker_of(batch: Buffer) -> Marker | None:
+    """The marker in a control batch; None if compaction emptied it, or if it holds something else."""
+    try:
+        records = decode_records(batch, include_control=True)
+        said = parse_control(records[0]) if records else None
+    except DecodeError:
+        return None
+    return said if isinstance(said, Marker) else None
+
+
+def has_transactional(found: Iterable[tuple[int, HeaderFields]]) -> bool:
+    """Whether one of these batches begins, continues or ends a transaction."""
+    return any(header[5] & TRANSACTIONAL_BIT and header[9] >= 0 for _, header in found)
+
+
+def parts(view: memoryview, found: Iterable[tuple[int, HeaderFields]]) -> Iterable[tuple[HeaderFields, memoryview]]:
+    """(header, whole batch) for `judge`."""
+    return ((header, view[position : position + header[1] + LENGTH_OVERHEAD]) for position, header in found)
