@@ -74,14 +74,14 @@ class Disk(Protocol):
     def rename(self, old: str, new: str) -> None:
         """Rename a file or directory and sync the parent directory."""
 
-    def remove(self, path: str) -> None:
-        """Remove a file, or a directory with all it holds, and sync the parent directory; nothing happens if it is missing."""
+    def remove(self, *paths: str) -> None:
+        """Remove files, or directories with all they hold, and sync the parent directories; nothing happens to what is missing."""
 
     def list(self, directory: str) -> list[str]:
         """The names in a directory, sorted; empty if it is missing."""
 
-    def make_directory(self, path: str) -> None:
-        """Make a directory and its parents, and make their entries durable."""
+    def make_directory(self, *paths: str) -> None:
+        """Make directories and their parents, and make their entries durable."""
 
     def sync(self, files: Sequence[DiskFile]) -> None:
         """Return once what was appended to these files before the call survives a power cut. Blocks: call it beside the loop."""

@@ -220,18 +220,19 @@ class OsDisk:
             os.rename(old, new)  # noqa: PTH104 (the words of the system call)
         self._sync_directory(_parent(new))
 
-    def remove(self, path: str) -> None:
-        """Remove a file, or a directory with all it holds, for good; nothing happens if it is missing."""
-        target = Path(path)
-        with _storage(path, "remove"):
-            try:
+    def remove(self, *paths: str) -> None:
+        """Remove files, or directories with all they hold, for good; nothing happens to what is missing."""
+        parents: dict[str, None] = {}
+        for path in paths:
+            target = Path(path)
+            with _storage(path, "remove"), contextlib.suppress(FileNotFoundError):
                 if target.is_dir() and not target.is_symlink():
                     shutil.rmtree(target)
                 else:
                     target.unlink()
-            except FileNotFoundError:
-                return
-        self._sync_directory(_parent(path))
+                parents[_parent(path)] = None
+        for parent in parents:
+            self._sync_directory(parent)
 
     def list(self, directory: str) -> list[str]:
         """The names in a directory, sorted; empty if it is missing."""
@@ -241,17 +242,21 @@ class OsDisk:
             except FileNotFoundError:
                 return []
 
-    def make_directory(self, path: str) -> None:
-        """Make a directory and its parents, and make their entries durable."""
-        missing: list[str] = []
-        at = path
-        while at and not Path(at).is_dir():
-            missing.append(at)
-            at = _parent(at)
-        for directory in reversed(missing):
-            with _storage(directory, "mkdir"):
-                Path(directory).mkdir(exist_ok=True)
-            self._sync_directory(_parent(directory))
+    def make_directory(self, *paths: str) -> None:
+        """Make directories and their parents, and make their entries durable."""
+        parents: dict[str, None] = {}
+        for path in paths:
+            missing: list[str] = []
+            at = path
+            while at and not Path(at).is_dir():
+                missing.append(at)
+                at = _parent(at)
+            for directory in reversed(missing):
+                with _storage(directory, "mkdir"):
+                    Path(directory).mkdir(exist_ok=True)
+                parents[_parent(directory)] = None
+        for parent in parents:
+            self._sync_directory(parent)
 
     def sync(self, files: Sequence[DiskFile]) -> None:
         """Return once what was appended to these files before the call survives a power cut. Blocks: call it beside the loop."""

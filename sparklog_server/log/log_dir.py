@@ -210,10 +210,10 @@ class LogDir:
         def begin() -> list[PartitionLog]:
             # The handles go when this returns: a job may not keep descriptors, and the logs open theirs on need.
             files: list[DiskFile] = []
+            disk.make_directory(*(f"{path}/{one.topic_partition}" for one in wanted))
             for one in wanted:
                 directory = f"{path}/{one.topic_partition}"
-                disk.make_directory(directory)
-                files.append(disk.open(f"{directory}/{file_name(0, LOG_SUFFIX)}", create=True))
+                disk.open(f"{directory}/{file_name(0, LOG_SUFFIX)}", create=True)  # empty: there is only its name to lose
                 files.append(_write_topic_id(disk, directory, one.topic_id))
             disk.sync(files)
             files.clear()
@@ -246,8 +246,7 @@ class LogDir:
         renames = [self._take_out(topic_partition, DELETE_SUFFIX) for topic_partition in topic_partitions]
 
         def remove() -> None:
-            for _, doomed in renames:
-                disk.remove(doomed)
+            disk.remove(*(doomed for _, doomed in renames))
 
         def rename() -> Callable[[], None]:
             for directory, doomed in renames:

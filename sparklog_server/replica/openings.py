@@ -1,7 +1,7 @@
 """The logs that jobs begin and take away: a topic of a thousand partitions must not keep a lone client waiting.
 
     wanted ── few ──► begun in the turn                                    removed ──► renamed (job) ──► files removed (job)
-       └── many ──► queued ──► begun (job), 64 at a time
+       └── many ──► queued ──► begun (job), 128 at a time
 
 A job knows files by their paths. So while one may touch the files of a partition its name is held, and no log is begun under it.
 """
@@ -18,7 +18,7 @@ from sparklog_server.replica.directory import Directory, Trace
 
 IN_TURN_MAX = 16
 """How many logs may be begun in one turn."""
-_LOGS_PER_JOB = 64
+_LOGS_PER_JOB = 128
 
 
 class Begun(NamedTuple):

@@ -23,7 +23,8 @@ RESERVED_DIRECTORIES = 100
 class Partitions:
     """The partitions of this node by topic and index.
 
-    `released` collects the tokens whose wait is over, `jobs` what follows from finished ones; the broker drains both each turn.
+    `released` collects the tokens whose wait is over, `jobs` what follows from finished ones, `led` the partitions whose leadership was
+    taken up; the broker drains them each turn.
     Invariants: a topic's entry exists only while the image places at least one of its partitions here; whoever it places here is open, in
     `_wanted` or in `_offline`. A wanted one waits while a job or a checkpoint may still touch or name an earlier log of its name.
     """
@@ -58,6 +59,7 @@ class Partitions:
         self._by_topic: dict[str, dict[int, Partition]] = {}
         self._syncs: dict[Ticket, Directory] = {}
         self._checkpoints: dict[Ticket, Directory] = {}
+        self.led: list[Partition] = []
         self._openings = Openings(tickets=tickets, trace=trace)
         self.retention = retention
         self._wanted: dict[TopicPartition, tuple[Uuid, PartitionImage]] = {}
@@ -241,8 +243,8 @@ class Partitions:
     def _home_of(self, topic_partition: TopicPartition, directory_id: Uuid | None, missing: Mapping[Directory, Sized]) -> Directory | None:
         """Where the log lies already; else the directory the controller chose; else the one with the fewest partitions.
 
-        None if the log may lie in a directory that is offline: another begun elsewhere would pass for it. `missing` has those that are to be
-        begun in this turn.
+        None if the log may lie in a directory that is offline: another begun elsewhere would pass for it. `missing` has those that are
+        to be begun in this turn.
         """
         online = [directory for directory in self.directories if directory.error is None]
         for directory in online:
@@ -270,6 +272,7 @@ class Partitions:
             waits_for_sync=self._waits_for_sync(partition.topic_partition.topic, len(placement.replicas)),
             now=now,
         )
+        self.led.append(partition)
 
     def _remove(self, topic: str) -> list[Effect]:
         effects: list[Effect] = []

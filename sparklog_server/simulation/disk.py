@@ -206,13 +206,14 @@ class SimulatedDisk:
         if new in self._live:
             self._durable[new] = self._live[new]
 
-    def remove(self, path: str) -> None:
-        """Remove a file, or a directory with all it holds, for good; nothing happens if it is missing."""
-        self.check("remove", path)
-        for file in _within(self._live, path):
-            self._drop(file)
-        for directory in _within(self._directories, path):
-            del self._directories[directory]
+    def remove(self, *paths: str) -> None:
+        """Remove files, or directories with all they hold, for good; nothing happens to what is missing."""
+        for path in paths:
+            self.check("remove", path)
+            for file in _within(self._live, path):
+                self._drop(file)
+            for directory in _within(self._directories, path):
+                del self._directories[directory]
 
     def _drop(self, path: str) -> None:
         content = self._live.pop(path, None)
@@ -227,13 +228,15 @@ class SimulatedDisk:
         inside = [path[len(prefix) :] for names in (self._live, self._directories) for path in names if path.startswith(prefix)]
         return sorted(name for name in inside if "/" not in name)
 
-    def make_directory(self, path: str) -> None:
-        """Make a directory and its parents, and make their entries durable."""
-        self.check("mkdir", path)
-        while path and path not in self._directories:
-            self._directories[path] = None
-            path = _parent(path)
-        self._directories.setdefault("", None)
+    def make_directory(self, *paths: str) -> None:
+        """Make directories and their parents, and make their entries durable."""
+        for path in paths:
+            self.check("mkdir", path)
+            at = path
+            while at and at not in self._directories:
+                self._directories[at] = None
+                at = _parent(at)
+            self._directories.setdefault("", None)
 
     def sync(self, files: Sequence[DiskFile]) -> None:
         """Make content, names and places of these files durable."""
