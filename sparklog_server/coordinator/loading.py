@@ -10,7 +10,6 @@ from collections.abc import Iterator
 import msgspec
 
 from sparklog.effects import FileSlice
-from sparklog.errors import DecodeError
 from sparklog.kernels import clean, scan
 from sparklog.model import Offset
 from sparklog.record.batch import CODEC_BITS, TRANSACTIONAL_BIT, Record, decode_error, decode_records, read_header
@@ -36,21 +35,27 @@ class Window(msgspec.Struct, frozen=True):
             position = end
 
 
-def read_window(window: FileSlice, seed: bytes) -> Window | DecodeError:
+class Unreadable(msgspec.Struct, frozen=True):
+    """Why a window cannot be replayed."""
+
+    reason: str
+
+
+def read_window(window: FileSlice, seed: bytes) -> Window | Unreadable:
     """The job: read whole batches and leave out what is overwritten within them. `seed` of 16 bytes keeps made-up keys from colliding.
 
-    Raises StorageError; gives back the DecodeError of a log that cannot be read.
+    Raises StorageError.
     """
     content = window.read()
     try:
         size, attributes, next_offset = scan.span(content)
         if size < window.length:
-            return DecodeError("the log ends within a batch", size)
+            return Unreadable("the log ends within a batch")
         if attributes & (CODEC_BITS | TRANSACTIONAL_BIT):
             return Window(content, Offset(next_offset))
         return Window(_thinned(content, seed), Offset(next_offset))
     except ValueError as refused:
-        return decode_error(refused)
+        return Unreadable(str(decode_error(refused)))
 
 
 def _thinned(content: bytes, seed: bytes) -> bytes | memoryview:

@@ -24,7 +24,7 @@ from sparklog_server.metadata.image import MetadataDelta, MetadataImage
 from sparklog_server.outcome import Refused
 
 from .command import Command
-from .loading import WINDOW_BYTES, Window, read_window
+from .loading import WINDOW_BYTES, Unreadable, Window, read_window
 from .shard import Answer, Decision, Shard
 
 _SLICE_RECORDS = 64
@@ -117,7 +117,7 @@ class Runtime:
     def __init__(
         self,
         topic: str,
-        make_shard: Callable[[int], Shard],
+        make_shard: Callable[[], Shard],
         *,
         tickets: Callable[[], Ticket],
         entropy: Callable[[int], bytes],
@@ -134,19 +134,18 @@ class Runtime:
         self._image = MetadataImage()
         self._active: dict[int, _Active] = {}
         self._gathering: dict[int, None] = {}
-        self._loads: dict[Ticket, tuple[int, LeaderEpoch]] = {}
+        self._loads: dict[Ticket, tuple[int, _Active]] = {}
 
     # -- leadership
 
     def elected(self, index: int, partition: ShardPartition, now: Instant) -> None:
         """This node leads the partition: replay it into a new shard."""
         epoch = partition.leader_epoch
-        known = self._active.get(index)
-        if epoch is None or (known is not None and known.epoch == epoch and known.partition is partition):
+        if epoch is None:
             return
         self.resigned(index, ErrorCode.NOT_COORDINATOR)
         loading = _Loading(partition.log_start_offset, partition.log_end_offset, now)
-        self._active[index] = _Active(self._make_shard(index), partition, epoch, loading)
+        self._active[index] = _Active(self._make_shard(), partition, epoch, loading)
         self._load_on(index, now)
 
     def resigned(self, index: int, code: ErrorCode) -> None:
@@ -158,6 +157,12 @@ class Runtime:
         undone = [answer.token for parked in active.parked for answer in parked.answers] + [answer.token for answer in active.answers]
         self.refused.extend((token, code) for token in (*undone, *active.shard.waiting()))
         self._trace("shard-dropped", partition=f"{self._topic}-{index}", reason=code.name)
+
+    def check(self) -> None:
+        """Drop the shards whose partitions this node no longer leads."""
+        for index, active in list(self._active.items()):
+            if active.partition.leader_epoch != active.epoch:
+                self.resigned(index, ErrorCode.NOT_COORDINATOR)
 
     # -- loading
 
@@ -173,7 +178,7 @@ class Runtime:
             return
         if window is not None:
             ticket = self._tickets()
-            self._loads[ticket] = index, active.epoch
+            self._loads[ticket] = index, active
             seed = self._entropy(16)
             self.jobs.append(Run(lambda: read_window(window, seed), ticket))
             return
@@ -188,15 +193,14 @@ class Runtime:
         load = self._loads.pop(ticket, None)
         if load is None:
             return False
-        index, epoch = load
-        active = self._active.get(index)
-        if active is None or active.epoch != epoch or active.loading is None:
+        index, active = load
+        if self._active.get(index) is not active or active.loading is None:
             return True
-        if isinstance(result, Exception):
-            self._trace("shard-unreadable", partition=f"{self._topic}-{index}", reason=str(result))
+        if not isinstance(result, Window):
+            reason = result.reason if isinstance(result, Unreadable) else str(result)
+            self._trace("shard-unreadable", partition=f"{self._topic}-{index}", reason=reason)
             self.resigned(index, ErrorCode.COORDINATOR_NOT_AVAILABLE)
             return True
-        assert isinstance(result, Window), result
         active.loading.offset = result.next_offset
         active.loading.records = result.records()
         return True
@@ -273,9 +277,13 @@ class Runtime:
         return earliest
 
     @property
-    def is_loading(self) -> bool:
-        """Whether some shard is not up to date yet."""
-        return any(active.loading is not None for active in self._active.values())
+    def loaded_count(self) -> int:
+        """How many shards are up to date."""
+        return sum(active.loading is None for active in self._active.values())
+
+    def shards(self) -> list[int]:
+        """The partitions whose shards are here, in order, those included that are not up to date yet."""
+        return sorted(self._active)
 
     # -- decisions
 
@@ -307,6 +315,11 @@ class Runtime:
         active.answers.extend(decision.answers)
         if active.builder is not None or active.answers:
             self._gathering[index] = None
+
+    @property
+    def is_gathering(self) -> bool:
+        """Whether `flush` has something to do."""
+        return bool(self._gathering)
 
     def flush(self, now: Instant) -> None:
         """The turn ends: append what it gathered, and let go of what need not wait."""

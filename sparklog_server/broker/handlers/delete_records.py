@@ -10,10 +10,10 @@ from sparklog.wire.messages.delete_records import (
 )
 from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.context import Context
+from sparklog_server.broker.internal_topics import INTERNAL_TOPICS
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.replica.partition import Partition, PartitionUnavailable
 
-_INTERNAL_TOPICS = frozenset(("__consumer_offsets", "__transaction_state", "__share_group_state"))
 _NO_LOW_WATERMARK = -1
 
 
@@ -41,7 +41,7 @@ def delete_records(context: Context, call: Call, request: DeleteRecordsRequest, 
 def _partition_of(context: Context, call: Call, topic: str, index: int) -> Partition:
     if not context.allow(call, Operation.DELETE, Resource.TOPIC, topic):
         raise PartitionUnavailable(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    if topic in _INTERNAL_TOPICS:
+    if topic in INTERNAL_TOPICS:
         raise PartitionUnavailable(ErrorCode.INVALID_TOPIC_EXCEPTION)
     partition = context.partitions.find(topic, index)
     if partition is None:

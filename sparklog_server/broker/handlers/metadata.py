@@ -13,12 +13,11 @@ from sparklog.wire.messages.metadata import (
 )
 from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
 from sparklog_server.broker.context import AutoCreation, Context
+from sparklog_server.broker.internal_topics import INTERNAL_TOPICS
 from sparklog_server.broker.session import Call
 from sparklog_server.controller.topics import check_name
 from sparklog_server.metadata.image import TopicImage
 from sparklog_server.outcome import Refused
-
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 _EMPTY_MEANS_ALL_BEFORE = 1
 _TOPIC_IDS_SINCE = 12  # versions 10 and 11 have the field, and Kafka never served it there

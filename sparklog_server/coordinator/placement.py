@@ -1,0 +1,15 @@
+"""Which partition of an internal topic keeps a key: a group id, or a transactional id."""
+
+from functools import lru_cache
+
+
+@lru_cache(maxsize=16_384)
+def partition_for(key: str, partition_count: int) -> int:
+    """Kafka's choice: Java's `String.hashCode` without its sign, modulo the number of partitions."""
+    number = 0
+    encoded = key.encode("utf-16-be", "surrogatepass")
+    for high, low in zip(encoded[::2], encoded[1::2], strict=True):
+        number = (31 * number + (high << 8 | low)) & 0xFFFFFFFF
+    if number >= 1 << 31:
+        number = (1 << 32) - number
+    return 0 if number == 1 << 31 else number % partition_count
