@@ -146,8 +146,8 @@ class Partition:
 
     @property
     def last_stable_offset(self) -> Offset:
-        """The end of what a read-committed reader may see; no transaction is open yet, so it is the high watermark."""
-        return self.high_watermark
+        """The end of what a read-committed reader may see."""
+        return self.log.last_stable_offset(self.high_watermark)
 
     @property
     def has_enough_in_sync(self) -> bool:
