@@ -1,0 +1,168 @@
+"""A log is cut while syncs and checkpoints of what goes are under way: neither may vouch for what is written in its place."""
+
+from random import Random
+
+import pytest
+
+from sparklog.model import Instant, LeaderEpoch, Micros, NodeId, Offset, Ticket
+from sparklog_server.disk.door import StorageError
+from sparklog_server.log.log_dir import LogDir
+from sparklog_server.replica.directory import Directory
+from sparklog_server.replica.partition import Partition
+from sparklog_server.simulation.disk import SimulatedDisk
+from tests.log.logs import EPOCH, NOW, SMALL, T0, TOPIC_ID, batch, open_log, read_all, sync
+
+LATER = Instant(Micros(60_000_000), NOW.wall_ms)
+
+
+class World:
+    """One partition in a directory, as the broker holds it."""
+
+    def __init__(self) -> None:
+        self.disk = SimulatedDisk()
+        self.directory = self._opened()
+        log = self.directory.log_dir.create(T0, TOPIC_ID, SMALL, NOW)
+        self.partition = Partition(log, self.directory, parked_max=10, released=[])
+        self.directory.partitions[self.partition] = None
+        self.lead()
+
+    def _opened(self) -> Directory:
+        log_dir = LogDir.open(
+            self.disk, "data", node_id=NodeId(1), cluster_id=None, entropy=Random(1).randbytes, defaults=SMALL, now=NOW
+        )  # fmt: skip
+        return Directory(
+            log_dir,
+            checkpoint_interval_ms=5000,
+            log_start_interval_ms=5000,
+            unsynced_bytes_max=1 << 30,
+            failed=[],
+            trace=lambda *_, **__: None,
+        )
+
+    def lead(self) -> None:
+        self.partition.lead(EPOCH, followers=(), isr=(NodeId(1),), high_watermark=Offset(0), waits_for_sync=True, now=NOW)
+
+    def append(self, count: int, value: bytes) -> None:
+        for _ in range(count):
+            self.partition.append(batch(value=value), NOW)
+
+    def sync(self) -> None:
+        effect = self.directory.begin_sync(Ticket(1))
+        assert effect is not None
+        self.disk.sync(effect.files)
+        self.directory.synced(NOW)
+
+    def checkpoint(self) -> None:
+        self.directory.begin_checkpoint()()
+        self.directory.checkpoint_finished(None, NOW)
+
+    def filled(self) -> "World":
+        """Forty records, synced and written down."""
+        self.append(40, b"old")
+        self.sync()
+        self.checkpoint()
+        return self
+
+    def recovered(self, random: Random) -> list[bytes]:
+        """The power is cut; what the log holds then."""
+        self.disk.crash(random)
+        log = self._opened().log_dir.logs[T0]
+        return [place.content for place in read_all(log)]
+
+
+def test_a_sync_that_began_before_a_cut_vouches_for_nothing_written_after_it() -> None:
+    log = open_log(disk := SimulatedDisk())
+    for _ in range(40):
+        log.append(batch(value=b"old"), EPOCH, NOW)
+    files, end_offset = log.begin_sync()
+    disk.sync(files)
+    log.truncate_to(Offset(10))
+    for _ in range(50):
+        log.append(batch(value=b"new"), LeaderEpoch(4), NOW)
+    log.truncate_to(Offset(20))
+    log.synced(end_offset)
+    assert log.recovery_point == 10
+    sync(disk, log)
+    assert log.recovery_point == 20
+
+
+def test_a_segment_that_is_cut_while_its_indexes_are_synced_keeps_them_in_memory() -> None:
+    log = open_log(disk := SimulatedDisk())
+    for _ in range(60):
+        log.append(batch(value=b"old"), EPOCH, NOW)
+    assert log.has_sealed_unsynced
+    files, end_offset = log.begin_sync()
+    log.truncate_to(Offset(10))
+    for _ in range(60):
+        log.append(batch(value=b"new"), LeaderEpoch(4), NOW)
+    disk.sync(files)
+    log.synced(end_offset)
+    assert log.first_unsettled_offset == 0  # sealed once more, and not yet synced as it is now
+    assert len(read_all(log, max_bytes=300)) == 70
+
+
+def test_the_high_watermark_does_not_pass_what_a_late_sync_has_not_made_durable() -> None:
+    world = World()
+    world.append(40, b"old")
+    effect = world.directory.begin_sync(Ticket(1))
+    assert effect is not None
+    assert world.directory.cut(world.partition, Offset(10), NOW)
+    world.append(50, b"new")
+    world.directory.synced(NOW)
+    assert world.partition.high_watermark == 10
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_cut_below_the_checkpoint_lowers_it_first(seed: int) -> None:
+    world = World().filled()
+    assert not world.directory.cut(world.partition, Offset(10), NOW)
+    assert world.partition.log.log_end_offset == 40
+    assert world.directory.is_checkpoint_due(NOW)
+    job = world.directory.begin_checkpoint()
+    job()
+    assert world.partition.log.log_end_offset == 40
+    world.directory.checkpoint_finished(None, NOW)
+    assert world.partition.log.log_end_offset == 10
+    world.append(50, b"new" * 20)
+    old, new = batch(value=b"old"), batch(value=b"new" * 20)
+    found = world.recovered(Random(seed))
+    assert [len(content) for content in found] == [len(old)] * 10 + [len(new)] * (len(found) - 10)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_checkpoint_on_its_way_when_the_cut_is_asked_for_is_waited_for_and_followed_by_another(seed: int) -> None:
+    world = World()
+    world.append(40, b"old")
+    world.sync()
+    stale = world.directory.begin_checkpoint()
+    assert not world.directory.cut(world.partition, Offset(10), NOW)
+    assert not world.directory.is_checkpoint_due(NOW)  # never two at once
+    stale()
+    world.directory.checkpoint_finished(None, NOW)
+    assert world.partition.log.log_end_offset == 40
+    assert world.directory.is_checkpoint_due(NOW)
+    world.checkpoint()
+    assert world.partition.log.log_end_offset == 10
+    world.append(50, b"new" * 20)
+    new = len(batch(value=b"new" * 20))
+    assert {len(content) for content in world.recovered(Random(seed))[10:]} <= {new}
+
+
+def test_a_cut_above_what_any_checkpoint_says_is_made_at_once() -> None:
+    world = World().filled()
+    world.append(5, b"more")
+    assert world.directory.cut(world.partition, Offset(42), NOW)
+    assert world.partition.log.log_end_offset == 42
+
+
+def test_a_cut_is_forgotten_with_its_partition_and_with_its_directory() -> None:
+    world = World().filled()
+    assert not world.directory.cut(world.partition, Offset(10), NOW)
+    del world.directory.partitions[world.partition]
+    world.checkpoint()
+    assert world.partition.log.log_end_offset == 40
+    world = World().filled()
+    assert not world.directory.cut(world.partition, Offset(10), NOW)
+    world.directory.storage_failed(StorageError("data", "sync", "EIO"))
+    assert world.directory.deadline() is None
+    assert world.partition.log.log_end_offset == 40
