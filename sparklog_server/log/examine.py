@@ -1,0 +1,169 @@
+"""What tools see in a `.log` file, sound or not: its batches in order, and every stretch between them in which no batch is sound.
+
+    sound_batches(file)  ──►  [(position, header), …]  …  Unsound(start, limit, position, what)  …  [(position, header), …]
+
+The broker's own walks stop at the first byte that cannot be; these go on, say what is wrong with it, and name the very byte where that can
+be told: a header field that cannot be, a length that would fit if it were another, one altered byte that explains a checksum. The file is
+read in windows; nothing is believed but what a CRC-32C bears out.
+"""
+
+from collections.abc import Callable, Iterator
+from struct import Struct, pack
+from typing import NamedTuple
+
+from sparklog.kernels import scan
+from sparklog.record.batch import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, BatchHeader
+from sparklog_server.disk.door import DiskFile
+
+from .altered import BITS_SEARCHED_MAX, altered_byte
+from .validate import HeaderFields
+
+WINDOW_BYTES = 1 << 20
+CODEC_MAX = 4
+LENGTH_FIELD = 8
+EPOCH_FIELD = 12
+MAGIC_FIELD = 16
+_HEADER = Struct(">qiibIhiqqqhii")
+
+Batch = tuple[int, HeaderFields]
+"""Where it begins, and its header."""
+
+
+class Finding(NamedTuple):
+    """Something that is not as it should be: which file, which byte (None: the file as a whole), what it is, what to do.
+
+    What is no damage is left by every crash, or by work that was interrupted: a broker mends it at its next start, and nothing is lost.
+    """
+
+    path: str
+    position: int | None
+    what: str
+    remedy: str
+    is_damage: bool = True
+
+    def __str__(self) -> str:
+        place = self.path if self.position is None else f"{self.path}: byte {self.position}"
+        return f"{place}: {self.what}; {self.remedy}"
+
+
+class Unsound(NamedTuple):
+    """No sound batch begins in `[start, limit)`; `position` is the first byte known to be wrong."""
+
+    start: int
+    limit: int
+    position: int
+    what: str
+
+
+def sound_batches(file: DiskFile, progressed: Callable[[int], None] | None = None) -> Iterator[list[Batch] | Unsound]:
+    """The whole file in order: batches with a right CRC, a window at a time, and what lies between them. Raises StorageError.
+
+    `progressed` is told how many more bytes were done.
+    """
+    position = 0
+    while position < file.size:
+        begin = position
+        content = file.pread(position, WINDOW_BYTES)
+        try:
+            found: list[Batch] = scan.headers(content, True)
+            is_refused = False
+        except ValueError as error:
+            # The error lies less than a header behind its batch's start: what is whole before it is sound.
+            found = scan.headers(memoryview(content)[: error.args[1]], False)
+            is_refused = True
+        if found:
+            last, header = found[-1]
+            yield found if begin == 0 else [(begin + at, fields) for at, fields in found]
+            position = begin + last + header[1] + LENGTH_OVERHEAD
+        if is_refused or not found:
+            judged = _judge(file, position)
+            if isinstance(judged, Unsound):
+                yield judged
+                position = judged.limit
+            else:
+                yield [(position, judged)]
+                position += judged[1] + LENGTH_OVERHEAD
+        if progressed is not None:
+            progressed(position - begin)
+
+
+def _judge(file: DiskFile, start: int) -> HeaderFields | Unsound:
+    """The batch at `start` if it is sound after all (larger than a window, say), or what is wrong with it and where the next one is."""
+    head = file.pread(start, HEADER_SIZE)
+    if len(head) < HEADER_SIZE:
+        limit = next_sound_batch(file, start + 1, 0)
+        return Unsound(start, limit, start, f"{file.size - start} bytes are less than the header of a batch")
+    header: HeaderFields = _HEADER.unpack(head)
+    size = header[1] + LENGTH_OVERHEAD
+    is_possible = HEADER_SIZE <= size <= file.size - start
+    if header[3] == MAGIC and is_possible and crc_of(file, start + scan.CRC_START, start + size) == header[4]:
+        return header
+    limit = next_sound_batch(file, start + 1, header[0] if header[0] >= 0 else 0)
+    if header[3] != MAGIC:
+        old = ", which sparklog does not read" if header[3] in (0, 1) else ""
+        return Unsound(start, limit, start + MAGIC_FIELD, f"no batch of format v{MAGIC} begins here: its magic is {header[3]}{old}")
+    length = limit - start - LENGTH_OVERHEAD
+    if length >= HEADER_SIZE - LENGTH_OVERHEAD and length != header[1] and crc_of(file, start + scan.CRC_START, limit) == header[4]:
+        at = start + LENGTH_FIELD + _first_difference(pack(">i", header[1]), pack(">i", length))
+        return Unsound(start, limit, at, f"the batch's length is {header[1]}, but its checksum is right for a length of {length}")
+    if not is_possible:
+        what = f"a batch of {size} bytes cannot begin here, where {file.size - start} remain"
+        return Unsound(start, limit, start + LENGTH_FIELD, what)
+    return _misfit(file, start, header, limit)
+
+
+def _misfit(file: DiskFile, start: int, header: HeaderFields, limit: int) -> Unsound:
+    """A batch whose CRC does not match: which byte, if one alone explains it."""
+    size = header[1] + LENGTH_OVERHEAD
+    what = f"CRC-32C does not match in the batch [{start}, {start + size}), which says that it begins with offset {header[0]}"
+    body_size = size - scan.CRC_START
+    if body_size <= BITS_SEARCHED_MAX:
+        index = altered_byte(file.pread(start + scan.CRC_START, body_size), header[4])
+        if index is not None:
+            return Unsound(start, limit, start + scan.CRC_START + index, f"{what}; this one altered byte would explain it")
+    return Unsound(start, limit, start + scan.CRC_POSITION, what)
+
+
+def crc_of(file: DiskFile, begin: int, end: int) -> int:
+    """The CRC-32C of `[begin, end)`, read in windows."""
+    crc = 0
+    for at in range(begin, end, WINDOW_BYTES):
+        crc = scan.crc(file.pread(at, min(WINDOW_BYTES, end - at)), crc)
+    return crc
+
+
+def next_sound_batch(file: DiskFile, position: int, offset_min: int) -> int:
+    """Where the next batch with a right CRC, and a base offset of `offset_min` or more, begins at `position` or behind; else the size."""
+    while file.size - position >= HEADER_SIZE:
+        # Headers that begin in this window may end in the next: both overlap by one.
+        content = file.pread(position, WINDOW_BYTES + HEADER_SIZE)
+        at = content.find(MAGIC, MAGIC_FIELD)
+        while 0 <= at - MAGIC_FIELD <= len(content) - HEADER_SIZE:
+            begin = at - MAGIC_FIELD
+            header = BatchHeader._make(_HEADER.unpack_from(content, begin))
+            if offset_min <= header.base_offset and header_flaw(header) is None and header.size <= file.size - position - begin:
+                start = position + begin
+                if crc_of(file, start + scan.CRC_START, start + header.size) == header.crc:
+                    return start
+            at = content.find(MAGIC, at + 1)
+        position += max(len(content) - HEADER_SIZE + 1, 1)
+    return file.size
+
+
+def header_flaw(header: BatchHeader) -> tuple[int, str] | None:
+    """(byte of the header, what is wrong with it) for one that no broker writes; None if there is nothing to object to."""
+    if header.length < HEADER_SIZE - LENGTH_OVERHEAD:
+        return LENGTH_FIELD, f"a length of {header.length} is shorter than a header"
+    if header.leader_epoch < -1:
+        return EPOCH_FIELD, f"the leader epoch is {header.leader_epoch}"
+    if header.attributes & 0x07 > CODEC_MAX:
+        return 22, f"there is no codec {header.attributes & 0x07}"
+    if header.last_offset_delta < 0:
+        return 23, f"the last offset delta is {header.last_offset_delta}"
+    if not 0 <= header.record_count <= header.last_offset_delta + 1:
+        return 57, f"{header.record_count} records cannot have {header.last_offset_delta + 1} offsets"
+    return None
+
+
+def _first_difference(left: bytes, right: bytes) -> int:
+    return next((at for at, (one, other) in enumerate(zip(left, right, strict=True)) if one != other), 0)

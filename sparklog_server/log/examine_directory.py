@@ -1,0 +1,284 @@
+"""A whole log directory of a stopped broker, partition by partition: every file read, and each held against the others.
+
+`verify` ──► one Report for the directory's own files, then one for each partition
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from sparklog.errors import DecodeError
+from sparklog.model import Offset, TopicPartition
+from sparklog.record.batch import LENGTH_OVERHEAD
+from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_offsets
+from sparklog_server.disk.door import Disk, DiskFile, StorageError
+from sparklog_server.metadata.batches import records_of
+
+from .epoch_cache import EpochCache
+from .examine import Finding, Unsound, sound_batches
+from .examine_files import CLEANER_FILE, OFFSET_FILES, Reader, reader_of
+from .examine_segment import CUT_AT_START, RESTORE, SegmentCheck, check_segment, log_path, read_bounded, with_indexes
+from .log_dir import (
+    CLEAN_SHUTDOWN_FILE,
+    DELETE_SUFFIX,
+    HIGH_WATERMARK_FILE,
+    LOG_START_FILE,
+    METADATA_LOG,
+    RECOVERY_POINT_FILE,
+    STRAY_SUFFIX,
+    partition_of,
+)
+from .recovery import EPOCH_FILE
+from .segment import LOG_SUFFIX, SNAPSHOT_SUFFIX, offset_of
+from .swap import CLEANED_SUFFIX, SWAP_SUFFIX
+
+CHECKPOINT_SUFFIX = ".checkpoint"
+BOOTSTRAP_FILE = "bootstrap.checkpoint"
+FUTURE_SUFFIX = "-future"
+LOCK_FILE = ".lock"
+_LEFT_OVER = (".tmp", ".deleted", CLEANED_SUFFIX, SWAP_SUFFIX)
+_INDEXES = (".index", ".timeindex", ".txnindex")
+MENDED = "the broker mends this at its next start"
+LOOK = "look whether it belongs there"
+
+
+@dataclass(slots=True)
+class Report:
+    """What was found in a partition, or in the directory's own files (`name` is `.`). Offsets are -1 where there is no log."""
+
+    name: str
+    segments: int = 0
+    bytes: int = 0
+    batches: int = 0
+    records: int = 0
+    start_offset: int = -1
+    end_offset: int = -1
+    findings: list[Finding] = field(default_factory=list)
+    more: int = 0  # findings beyond those told
+
+    @property
+    def is_damaged(self) -> bool:
+        return any(finding.is_damage for finding in self.findings)
+
+    @property
+    def state(self) -> str:
+        """`sound`, `recoverable` (a broker mends it at its next start, and nothing is lost) or `damaged`."""
+        return (
+            "damaged"
+            if self.is_damaged
+            else "recoverable"
+            if any(finding.remedy in (MENDED, CUT_AT_START) for finding in self.findings)
+            else "sound"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Promises:
+    """What the directory says of one partition: was the stop clean, and the offsets in its checkpoints (None: not named there)."""
+
+    was_clean: bool = True
+    recovery_point: int | None = None
+    high_watermark: int | None = None
+    log_start: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Looking:
+    """How to look: `also` reads files that are not the log's own, `progressed` is told of bytes done."""
+
+    also: Mapping[str, Reader] = field(default_factory=dict)
+    is_deep: bool = False
+    progressed: Callable[[int], None] | None = None
+
+
+def is_log_directory(names: list[str]) -> bool:
+    """Whether a directory with these names in it is a broker's, not a partition's."""
+    return "meta.properties" in names or (not any(name.endswith(LOG_SUFFIX) for name in names) and any(map(partition_of, names)))
+
+
+def partition_directories(names: list[str]) -> list[str]:
+    """Those of these names that are partitions' directories, moved aside or not."""
+    return [name for name in names if partition_of(name) or name.endswith((STRAY_SUFFIX, FUTURE_SUFFIX))]
+
+
+def bytes_of(disk: Disk, path: str) -> int:
+    """How much `verify` will have to walk. Raises StorageError."""
+    names = disk.list(path)
+    directories = [f"{path}/{name}" for name in partition_directories(names)] if is_log_directory(names) else [path]
+    return sum(disk.open(f"{at}/{name}").size for at in directories for name in disk.list(at) if name.endswith(LOG_SUFFIX))
+
+
+def verify(disk: Disk, path: str, looking: Looking) -> Iterator[Report]:
+    """Look at every file of a log directory, or of one partition; nothing is changed. Raises StorageError."""
+    names = disk.list(path)
+    if not is_log_directory(names):
+        yield verify_partition(disk, path, path.rstrip("/").rpartition("/")[2], Promises(), looking)
+        return
+    own = Report(".")
+    checkpoints = {name: _offsets_of(disk, path, name) for name in OFFSET_FILES}
+    was_clean = CLEAN_SHUTDOWN_FILE in names
+    partitions = partition_directories(names)
+    for name in names:
+        if name.endswith((DELETE_SUFFIX, ".tmp")):
+            own.findings.append(Finding(f"{path}/{name}", None, "left behind by work that was interrupted", MENDED, is_damage=False))
+        elif name not in partitions and name != LOCK_FILE:
+            own.findings += _of_file(disk, f"{path}/{name}", name, looking)
+    for checkpoint, offsets in checkpoints.items():
+        for topic_partition in offsets:
+            if str(topic_partition) not in partitions:
+                what = f"names {topic_partition}, which is not here"
+                own.findings.append(Finding(f"{path}/{checkpoint}", None, what, LOOK, is_damage=False))
+    yield own
+    for name in partitions:
+        at = partition_of(name)
+        promises = Promises(
+            was_clean,
+            *(
+                None if at is None else checkpoints[checkpoint].get(at)
+                for checkpoint in (RECOVERY_POINT_FILE, HIGH_WATERMARK_FILE, LOG_START_FILE)
+            ),
+        )
+        try:
+            report = verify_partition(disk, f"{path}/{name}", name, promises, looking)
+        except StorageError as error:
+            report = Report(name, findings=[Finding(error.path, None, f"{error.call}: {error.reason}", "look at the disk and its rights")])
+        dirty = None if at is None else checkpoints[CLEANER_FILE].get(at)
+        if dirty is not None and dirty > report.end_offset:
+            what = f"says {dirty} for {name}, which ends at {report.end_offset}"
+            own_file = f"{path}/{CLEANER_FILE}"
+            report.findings.append(Finding(own_file, None, what, "remove the file: every log counts as dirty then", is_damage=was_clean))
+        yield report
+
+
+def _offsets_of(disk: Disk, path: str, name: str) -> Mapping[TopicPartition, Offset]:
+    try:
+        content = disk.read(f"{path}/{name}")
+        return {} if content is None else parse_offsets(content)
+    except CheckpointCorrupt:
+        return {}
+
+
+def _of_file(disk: Disk, path: str, name: str, looking: Looking) -> list[Finding]:
+    """What is wrong with a small file."""
+    reader = reader_of(name, looking.also)
+    if name.endswith(CHECKPOINT_SUFFIX):
+        return snapshot_findings(disk.open(path), path, looking)
+    if reader is None:
+        return [Finding(path, None, "no file of a log directory has this name", LOOK, is_damage=False)]
+    return reader(read_bounded(disk, path), path).findings
+
+
+# -- one partition
+
+
+def verify_partition(disk: Disk, directory: str, name: str, promises: Promises, looking: Looking) -> Report:
+    """Look at every file of a partition. Raises StorageError for a file that cannot be read."""
+    report = Report(name)
+    names = disk.list(directory)
+    bases = sorted(offset for entry in names if (offset := offset_of(entry, LOG_SUFFIX)) is not None)
+    is_metadata = partition_of(name) == METADATA_LOG
+    promised = None if promises.was_clean else promises.recovery_point or 0
+    epochs = _epochs(disk, directory, names)
+    for number, base in enumerate(bases):
+        is_last = number + 1 == len(bases)
+        log = disk.open(log_path(directory, base))
+        # An index is only relied on if its segment was closed below the recovery point: the others are built anew.
+        is_index_kept = promised is None or (not is_last and bases[number + 1] < promised)
+        check = SegmentCheck(log.path, base, epochs=epochs, promised=promised)
+        with_indexes(check, disk, directory, frozenset(names))
+        limit = None if is_last else int(bases[number + 1])
+        check_segment(check, log, limit=limit, is_sealed=is_index_kept, is_deep=looking.is_deep, progressed=looking.progressed)
+        if is_metadata:
+            _check_metadata(log, check)
+        _count(report, check, log.size, is_index_kept=is_index_kept)
+    report.start_offset = max(int(bases[0]), promises.log_start or 0) if bases else -1
+    _check_promises(report, directory, promises, bases)
+    for entry in names:
+        report.findings += _of_entry(disk, directory, entry, report, frozenset(bases), looking)
+    return report
+
+
+def _epochs(disk: Disk, directory: str, names: list[str]) -> EpochCache | None:
+    if EPOCH_FILE not in names:
+        return None
+    try:
+        return EpochCache.parse(read_bounded(disk, f"{directory}/{EPOCH_FILE}"))
+    except CheckpointCorrupt:
+        return None
+
+
+def _count(report: Report, check: SegmentCheck, size: int, *, is_index_kept: bool) -> None:
+    """Add what a segment has to the partition's report."""
+    report.segments += 1
+    report.bytes += size
+    report.batches += check.batches
+    report.records += check.records
+    for finding in check.all_findings:
+        if finding.path == check.path or is_index_kept:
+            report.findings.append(finding)
+        else:
+            report.findings.append(finding._replace(is_damage=False, remedy=MENDED))
+    report.more += check.more
+    if report.end_offset >= 0 and check.base_offset > report.end_offset:
+        what = (
+            f"the segment before ends with offset {report.end_offset - 1}: compaction leaves such gaps, and so does a file that is missing"
+        )
+        report.findings.append(Finding(check.path, None, what, LOOK, is_damage=False))
+    if check.absent:
+        what = f"{check.absent} offsets below {check.end_offset} are in no batch, as compaction leaves it"
+        report.findings.append(Finding(check.path, None, what, LOOK, is_damage=False))
+    report.end_offset = check.end_offset
+
+
+def _check_promises(report: Report, directory: str, promises: Promises, bases: list[Offset]) -> None:
+    """Hold the checkpoints of the directory against the log."""
+    end, root = report.end_offset, directory.rpartition("/")[0]
+    path = log_path(directory, bases[-1]) if bases else directory
+    if promises.recovery_point is not None and promises.recovery_point > max(end, 0):
+        what = f"the log ends at offset {end}, but everything below {promises.recovery_point} was durable ({RECOVERY_POINT_FILE})"
+        report.findings.append(Finding(path, None, what, RESTORE))
+    elif promises.high_watermark is not None and promises.high_watermark > max(end, 0):
+        what = f"the log ends at offset {end}, but records below {promises.high_watermark} were committed ({HIGH_WATERMARK_FILE})"
+        report.findings.append(Finding(path, None, what, RESTORE, is_damage=promises.was_clean))
+    if promises.log_start is not None and promises.log_start > max(end, 0):
+        what = f"says {promises.log_start} for {report.name}, whose log ends at {end}"
+        report.findings.append(Finding(f"{root}/{LOG_START_FILE}", None, what, "correct the line: the log is emptied otherwise"))
+
+
+def _of_entry(disk: Disk, directory: str, name: str, report: Report, bases: frozenset[Offset], looking: Looking) -> list[Finding]:
+    """What is wrong with one name in a partition's directory, segments and their indexes left out."""
+    path = f"{directory}/{name}"
+    if name.endswith(_LEFT_OVER):
+        return [Finding(path, None, "left behind by work that was interrupted", MENDED, is_damage=False)]
+    suffix = name[name.rfind(".") :] if "." in name else ""
+    offset = offset_of(name, suffix)
+    if offset is not None and suffix == LOG_SUFFIX:
+        return []
+    if offset is not None and suffix in _INDEXES:
+        if offset in bases:
+            return []
+        return [Finding(path, None, "there is no log of this segment", MENDED, is_damage=False)]
+    findings = _of_file(disk, path, name, looking)
+    if offset is not None and suffix == SNAPSHOT_SUFFIX and offset > max(report.end_offset, 0):
+        findings.append(Finding(path, None, f"is of offset {offset}, but the log ends at {report.end_offset}", MENDED, is_damage=False))
+    return findings
+
+
+# -- the metadata log
+
+
+def _check_metadata(log: DiskFile, check: SegmentCheck) -> None:
+    for found in sound_batches(log):
+        for position, header in [] if isinstance(found, Unsound) else found:
+            try:
+                for _ in records_of(log.pread(position, header[1] + LENGTH_OVERHEAD)):
+                    pass
+            except DecodeError as error:
+                check.found(position, f"the batch at {position} has a metadata record that cannot be read: {error}")
+
+
+def snapshot_findings(file: DiskFile, path: str, looking: Looking) -> list[Finding]:
+    """A snapshot of the metadata: batches from offset 0 on, whole to the end, each record of it known. Raises StorageError."""
+    check = SegmentCheck(path, 0)
+    check_segment(check, file, is_deep=looking.is_deep)
+    _check_metadata(file, check)
+    return check.findings

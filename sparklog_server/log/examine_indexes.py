@@ -1,0 +1,220 @@
+"""The entries of a segment's indexes, held against the batches as a walk over its log meets them.
+
+Each check knows the place where its next entry is due, so that a walk pays one comparison per batch. Entries that no batch bears out are
+told by the very byte where that can be known: the log says what the other field would have to be.
+"""
+
+import sys
+from struct import pack
+
+from sparklog.record.batch import CONTROL_BIT, NO_TIMESTAMP
+from sparklog_server.disk.door import DiskFile
+
+from . import offset_index, time_index
+from .examine import Finding
+from .offset_index import OffsetIndex
+from .segment import walk
+from .time_index import TimeIndex
+from .txn_index import ENTRY_SIZE as TXN_ENTRY_SIZE
+from .txn_index import AbortedTxn, TxnIndexCorrupt, parse
+from .validate import HeaderFields
+
+NEVER = sys.maxsize
+REBUILD = "remove the file while the broker is stopped: it is rebuilt from the log"
+HARMLESS = "nothing need be done: lookups begin with that batch, and older Kafkas wrote it so"
+RESTORE = "restore the file from a copy: the log does not tell how to rebuild it"
+
+
+def written_entries(content: bytes, entry_size: int) -> tuple[bytes, int]:
+    """(the entries that were written, bytes behind them): a broker that still runs, or was killed, leaves room for more as zeros."""
+    whole = len(content) - len(content) % entry_size
+    end = len(content[:whole].rstrip(b"\0"))
+    end += -end % entry_size
+    return (content[:whole], 0) if end == whole else (content[:end], whole - end)
+
+
+def odd_end(path: str, content: bytes, entry_size: int, remedy: str) -> list[Finding]:
+    """A finding if the file does not end with a whole entry."""
+    odd = len(content) % entry_size
+    return [Finding(path, len(content) - odd, f"{odd} bytes at the end are no whole entry of {entry_size}", remedy)] if odd else []
+
+
+def altered_at(position: int, stored: bytes, due: bytes) -> int:
+    """The byte in a file at which a field that begins at `position` first differs from what it should be."""
+    return position + next((at for at, (one, other) in enumerate(zip(stored, due, strict=True)) if one != other), 0)
+
+
+class OffsetIndexCheck:
+    """The `.index`: an entry must name the start of a batch and its last offset. `due` is the position of the next entry."""
+
+    def __init__(self, path: str, content: bytes, base_offset: int) -> None:
+        self.path = path
+        self.findings = odd_end(path, content, offset_index.ENTRY_SIZE, REBUILD)
+        self._base_offset = base_offset
+        self._index = OffsetIndex(written_entries(content, offset_index.ENTRY_SIZE)[0])
+        self._order = sorted(range(len(self._index)), key=self._index.positions.__getitem__)
+        self._at = 0
+        self._homeless: list[int] = []
+        self.due = self._next_due()
+
+    def _next_due(self) -> int:
+        return self._index.positions[self._order[self._at]] if self._at < len(self._order) else NEVER
+
+    def met(self, position: int, last_offset: int) -> int:
+        """The walk is at the batch at `position`: judge every entry up to it; gives the position of the next."""
+        while self.due <= position:
+            entry = self._order[self._at]
+            relative = self._index.offsets[entry]
+            if self.due < position:
+                self._homeless.append(entry)
+            elif relative != last_offset - self._base_offset:
+                at = altered_at(entry * 8, pack(">i", relative), pack(">i", (last_offset - self._base_offset) & 0x7FFFFFFF))
+                what = (
+                    f"entry {entry} says offset {self._base_offset + relative} for the batch at {position}, which ends with {last_offset}"
+                )
+                self.findings.append(Finding(self.path, at, what, REBUILD))
+            self._at += 1
+            self.due = self._next_due()
+        return self.due
+
+    def passed_over(self, start: int, limit: int) -> int:
+        """No batch is sound in `[start, limit)`: entries that point there are not to blame."""
+        while self.due < limit:
+            if self.due < start:
+                self._homeless.append(self._order[self._at])
+            self._at += 1
+            self.due = self._next_due()
+        return self.due
+
+    def finish(self, log: DiskFile) -> None:
+        """Judge the entries that met no batch. Raises StorageError."""
+        self._homeless += self._order[self._at :]
+        wanted = {self._base_offset + self._index.offsets[entry] for entry in self._homeless}
+        places: dict[int, int] = {}
+        for position, header in walk(log, 0) if wanted else ():
+            if header[0] + header[6] in wanted:
+                places[header[0] + header[6]] = position
+        for entry in sorted(self._homeless):
+            position, offset = self._index.positions[entry], self._base_offset + self._index.offsets[entry]
+            at = entry * 8 + 4
+            due = places.get(offset)
+            what = f"entry {entry} points to byte {position} of the log, where no batch begins"
+            if due is not None:
+                at = altered_at(at, pack(">i", position), pack(">i", due))
+                what += f": the batch that ends with offset {offset} begins at {due}"
+            self.findings.append(Finding(self.path, at, what, REBUILD))
+
+
+class TimeIndexCheck:
+    """The `.timeindex`: the batch with an entry's offset must have its timestamp, and none before it a greater one.
+
+    `due` is the offset of the next entry.
+    """
+
+    def __init__(self, path: str, content: bytes, base_offset: int) -> None:
+        self.path = path
+        self.findings = odd_end(path, content, time_index.ENTRY_SIZE, REBUILD)
+        self._base_offset = base_offset
+        self._index = TimeIndex(written_entries(content, time_index.ENTRY_SIZE)[0])
+        self._order = sorted(range(len(self._index)), key=self._index.offsets.__getitem__)
+        self._at = 0
+        self._wrong: list[tuple[int, HeaderFields | None]] = []
+        self.due = self._next_due()
+
+    def _next_due(self) -> int:
+        return self._base_offset + self._index.offsets[self._order[self._at]] if self._at < len(self._order) else NEVER
+
+    def met(self, header: HeaderFields, greatest_before: int) -> int:
+        """The walk is at this batch: judge every entry up to its last offset; gives the offset of the next."""
+        last_offset = header[0] + header[6]
+        while self.due <= last_offset:
+            entry = self._order[self._at]
+            timestamp = self._index.timestamps[entry]
+            if self.due < header[0] or timestamp != header[8]:
+                self._wrong.append((entry, header if self.due == last_offset else None))
+            elif self.due < last_offset:
+                at = altered_at(
+                    entry * 12 + 8, pack(">i", self._index.offsets[entry]), pack(">i", (last_offset - self._base_offset) & 0x7FFFFFFF)
+                )
+                what = f"entry {entry} says offset {self.due}, inside the batch that ends with {last_offset}"
+                self.findings.append(Finding(self.path, at, what, HARMLESS, is_damage=False))
+            elif greatest_before > timestamp:
+                what = (
+                    f"entry {entry} says {timestamp} is the greatest timestamp up to offset {self.due}, but {greatest_before} comes before"
+                )
+                self.findings.append(Finding(self.path, entry * 12, what, REBUILD))
+            self._at += 1
+            self.due = self._next_due()
+        return self.due
+
+    def passed_over(self) -> None:
+        """Some stretch of the log is not sound: its entries are not to blame, nor can others be told from them."""
+        self._at = len(self._order)
+        self.due = NEVER
+
+    def finish(self, log: DiskFile, greatest: int, *, is_complete: bool) -> None:
+        """Judge the entries that no batch bore out; with `is_complete` the last must have the greatest timestamp. Raises StorageError."""
+        if self.due != NEVER:
+            self._wrong += [(entry, None) for entry in self._order[self._at :]]
+        wanted = {self._index.timestamps[entry] for entry, _ in self._wrong}
+        places: dict[int, int] = {}
+        for _, header in walk(log, 0) if wanted else ():
+            if header[8] in wanted:
+                places.setdefault(header[8], header[0] + header[6])
+        for entry, header in sorted(self._wrong):
+            self.findings.append(self._judge(entry, header, places))
+        if is_complete and greatest > max(self._index.last[0], NO_TIMESTAMP) and not self.findings:
+            what = f"ends with timestamp {self._index.last[0]}, but the log has {greatest}"
+            self.findings.append(Finding(self.path, len(self._index) * 12, what, REBUILD))
+
+    def _judge(self, entry: int, header: HeaderFields | None, places: dict[int, int]) -> Finding:
+        timestamps = self._index.timestamps
+        timestamp, relative = timestamps[entry], self._index.offsets[entry]
+        what = f"entry {entry} says timestamp {timestamp} at offset {self._base_offset + relative}, where the log has another"
+        is_in_order = (entry == 0 or timestamps[entry - 1] < timestamp) and (
+            entry + 1 == len(timestamps) or timestamp < timestamps[entry + 1]
+        )
+        due = places.get(timestamp)
+        if due is not None and (is_in_order or header is None):
+            at = altered_at(entry * 12 + 8, pack(">i", relative), pack(">i", (due - self._base_offset) & 0x7FFFFFFF))
+            return Finding(self.path, at, f"{what}: that timestamp is at offset {due}", REBUILD)
+        at = entry * 12 if header is None else altered_at(entry * 12, pack(">q", timestamp), pack(">q", header[8]))
+        return Finding(self.path, at, what if header is None else f"{what}: {header[8]}", REBUILD)
+
+
+class TxnIndexCheck:
+    """The `.txnindex`: at an entry's last offset stands the marker of its producer, unless compaction took it."""
+
+    def __init__(self, path: str, content: bytes, base_offset: int) -> None:
+        self.path = path
+        self.findings = odd_end(path, content, TXN_ENTRY_SIZE, RESTORE)
+        self.entries: list[AbortedTxn] = []
+        try:
+            self.entries.extend(parse(content[: len(content) - len(content) % TXN_ENTRY_SIZE], base_offset))
+        except TxnIndexCorrupt as error:
+            self.findings.append(
+                Finding(path, len(self.entries) * TXN_ENTRY_SIZE, f"entry {len(self.entries)} cannot be: {error}", RESTORE)
+            )
+        self._open = {aborted.last_offset: number for number, aborted in enumerate(self.entries)}
+
+    def met(self, header: HeaderFields) -> None:
+        """The walk is at this control batch."""
+        number = self._open.pop(header[0], None)
+        if number is not None and self.entries[number].producer_id != header[9]:
+            at = altered_at(number * 34 + 2, pack(">q", self.entries[number].producer_id), pack(">q", header[9]))
+            what = f"entry {number} says producer {self.entries[number].producer_id}, but the marker at {header[0]} is of {header[9]}"
+            self.findings.append(Finding(self.path, at, what, RESTORE))
+
+    def finish(self, log: DiskFile, end_offset: int) -> None:
+        """Judge the entries whose marker was not met. Raises StorageError."""
+        for _, header in walk(log, 0) if self._open else ():
+            for offset in [offset for offset in self._open if header[0] <= offset <= header[0] + header[6]]:
+                if not header[5] & CONTROL_BIT:
+                    self._not_there(offset)
+        for offset in [offset for offset in self._open if offset >= end_offset]:
+            self._not_there(offset)
+
+    def _not_there(self, offset: int) -> None:
+        number = self._open.pop(offset)
+        what = f"entry {number} says that a transaction was aborted at offset {offset}, where the log has no marker"
+        self.findings.append(Finding(self.path, number * TXN_ENTRY_SIZE + 18, what, RESTORE))

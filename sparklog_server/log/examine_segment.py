@@ -1,0 +1,253 @@
+"""One segment, judged as a walk meets its batches: offsets and epochs that go on, counts that can be, indexes that agree.
+
+Base offset and leader epoch are not under the batch's checksum: they are told wrong by their neighbours, and by the epochs' checkpoint.
+"""
+
+from collections.abc import Callable
+from itertools import pairwise
+from struct import pack
+
+from sparklog.errors import DecodeError
+from sparklog.model import Offset
+from sparklog.record.batch import CONTROL_BIT, HEADER_SIZE, LENGTH_OVERHEAD, NO_TIMESTAMP, BatchHeader, Record, decode_records
+from sparklog.record.compression import DECOMPRESSED_BYTES_MAX
+from sparklog_server.disk.door import Disk, DiskFile
+
+from .epoch_cache import EpochCache
+from .examine import CODEC_MAX, EPOCH_FIELD, Batch, Finding, Unsound, header_flaw, sound_batches
+from .examine_indexes import NEVER, OffsetIndexCheck, TimeIndexCheck, TxnIndexCheck, altered_at
+from .segment import INDEX_SUFFIX, LOG_SUFFIX, RELATIVE_OFFSET_MAX, TIME_INDEX_SUFFIX, file_name
+from .txn_index import TXN_INDEX_SUFFIX
+from .validate import HeaderFields
+
+FINDINGS_MAX = 100
+FILE_BYTES_MAX = 64 << 20
+RESTORE = "restore the file from a copy or a replica; to give up what lies there, start the broker, which names what it can cut"
+CUT_AT_START = "it was never promised: the broker cuts the log there at its next start"
+_CODEC_BITS = 0x07
+
+
+class SegmentCheck:
+    """What is known of a segment's log after the batches seen so far.
+
+    `promised` is the offset below which everything was durable: None where that is not known, or where the stop was clean, so that all is.
+    """
+
+    def __init__(self, path: str, base_offset: int, *, epochs: EpochCache | None = None, promised: int | None = None) -> None:
+        self.path = path
+        self.base_offset = base_offset
+        self.batches = self.records = self.absent = self.unread_bytes = self.more = 0
+        self.first_offset = -1
+        self.end_offset = base_offset
+        self.greatest = NO_TIMESTAMP
+        self.findings: list[Finding] = []
+        self.index: OffsetIndexCheck | None = None
+        self.times: TimeIndexCheck | None = None
+        self.txns: TxnIndexCheck | None = None
+        self._promised = promised
+        self._epochs = epochs.entries if epochs is not None else []
+        self._epoch = -1
+        self._epoch_due = self._epochs[0][1] if self._epochs else NEVER
+        self._raised: tuple[int, int, int] | None = None  # the batch with which the epoch last rose: position, epoch, epoch before
+        self._gap: tuple[int, int, int, int] | None = None  # the batch behind the last gap: position, base offset, offsets, offset due
+
+    def found(self, position: int, what: str, *, remedy: str = RESTORE, is_damage: bool = True) -> None:
+        """Note a finding in the log; beyond FINDINGS_MAX they are only counted."""
+        if len(self.findings) < FINDINGS_MAX:
+            self.findings.append(Finding(self.path, position, what, remedy, is_damage))
+        else:
+            self.more += 1
+
+    # -- the walk
+
+    def saw(self, batches: list[Batch]) -> None:
+        """The next sound batches."""
+        due_position = self.index.due if self.index is not None else NEVER
+        due_time = self.times.due if self.times is not None else NEVER
+        offset, greatest, records = self.end_offset, self.greatest, self.records
+        for position, header in batches:
+            base, _, epoch, _, _, attributes, delta, _, timestamp, _, _, _, count = header
+            if base != offset:
+                offset = self._jumped(position, base, delta + 1, offset)
+            if epoch != self._epoch or base >= self._epoch_due:
+                self._epoch_changed(position, base, epoch)
+            if not 0 <= count <= delta + 1 or attributes & _CODEC_BITS > CODEC_MAX or epoch < -1:
+                self._flawed(position, header)
+            last = offset + delta
+            offset = last + 1
+            records += count
+            if position >= due_position:
+                assert self.index is not None
+                due_position = self.index.met(position, last)
+            if last >= due_time:
+                assert self.times is not None
+                due_time = self.times.met(header, greatest)
+            if timestamp > greatest:
+                greatest = timestamp
+            if attributes & CONTROL_BIT and self.txns is not None:
+                self.txns.met(header)
+        if self.first_offset < 0 and batches:
+            self.first_offset = batches[0][1][0]
+        self.end_offset, self.greatest, self.records = offset, greatest, records
+        self.batches += len(batches)
+        if offset - 1 - self.base_offset > RELATIVE_OFFSET_MAX:
+            self.found(batches[-1][0], f"offset {offset - 1} is too far from the segment's base offset {self.base_offset}")
+
+    def _flawed(self, position: int, header: HeaderFields) -> None:
+        flaw = header_flaw(BatchHeader._make(header))
+        if flaw is not None:
+            self.found(position + flaw[0], f"in the batch at {position}, {flaw[1]}")
+
+    def _jumped(self, position: int, base: int, offsets: int, due: int) -> int:
+        """A batch does not begin at the offset that is due; gives the offset that it is taken to begin with."""
+        if base > due:
+            self._gap = position, base, offsets, due
+            self.absent += base - due
+            return base
+        gap, self._gap = self._gap, None
+        if gap is not None and gap[1] + gap[2] == due and base >= gap[3] + gap[2]:
+            # It is the batch before which stands out, not this one.
+            self._misplaced(gap, base - gap[2])
+            return base
+        at = altered_at(position, pack(">q", base), pack(">q", due))
+        self.found(at, f"the batch at {position} says base offset {base}, but the log has come to {due} by there")
+        return due
+
+    def _misplaced(self, gap: tuple[int, int, int, int], base: int) -> None:
+        position, stored, _, due = gap
+        self.absent -= stored - due
+        at = altered_at(position, pack(">q", stored), pack(">q", base))
+        self.found(at, f"the batch at {position} says base offset {stored}, but {due} was due and what follows goes on behind {base}")
+
+    def _epoch_changed(self, position: int, base: int, epoch: int) -> None:
+        if self._epochs:
+            at = sum(start <= base for _, start in self._epochs)
+            due = int(self._epochs[at - 1][0]) if at else -1
+            self._epoch_due = self._epochs[at][1] if at < len(self._epochs) else Offset(NEVER)
+            self._epoch = due
+            if epoch != due:
+                where = altered_at(position + EPOCH_FIELD, pack(">i", epoch), pack(">i", due))
+                what = f"the batch at {position} says leader epoch {epoch}, but leader-epoch-checkpoint says {due}"
+                self.found(where, what, is_damage=self._promised is None or base < self._promised)
+            return
+        if epoch >= self._epoch:
+            self._raised = position, epoch, self._epoch
+            self._epoch = epoch
+            return
+        if self._raised is not None and epoch >= self._raised[2]:
+            position, stored, before = self._raised
+            where = altered_at(position + EPOCH_FIELD, pack(">i", stored), pack(">i", max(before, epoch)))
+            self.found(where, f"leader epoch {stored} from the batch at {position} on, and then {epoch} again")
+            self._epoch = epoch
+        else:
+            self.found(position + EPOCH_FIELD, f"the batch at {position} says leader epoch {epoch}, behind {self._epoch}")
+        self._raised = None
+
+    def missed(self, unsound: Unsound) -> None:
+        """No batch is sound in this stretch."""
+        self.unread_bytes += unsound.limit - unsound.start
+        is_damage = self._promised is None or self.end_offset < self._promised
+        size = unsound.limit - unsound.start
+        follows = f" ({size} bytes cannot be read, up to byte {unsound.limit})"
+        self.found(unsound.position, unsound.what + follows, remedy=RESTORE if is_damage else CUT_AT_START, is_damage=is_damage)
+        if self.index is not None:
+            self.index.passed_over(unsound.start, unsound.limit)
+        if self.times is not None:
+            self.times.passed_over()
+
+    def finish(self, log: DiskFile, *, limit: int | None = None, is_sealed: bool = False) -> None:
+        """The walk is at the end; the next segment, if there is one, begins with the offset `limit`. Raises StorageError."""
+        if limit is not None and self.end_offset > limit:
+            gap = self._gap
+            if gap is not None and gap[1] + gap[2] == self.end_offset:
+                self._misplaced(gap, limit - gap[2])
+                self.end_offset = limit
+            else:
+                self.found(log.size, f"the log comes to offset {self.end_offset}, but the next segment begins with {limit}")
+        if self.index is not None:
+            self.index.finish(log)
+        if self.times is not None:
+            self.times.finish(log, self.greatest, is_complete=is_sealed and not self.unread_bytes)
+        if self.txns is not None and not self.unread_bytes:
+            self.txns.finish(log, self.end_offset)
+
+    @property
+    def all_findings(self) -> list[Finding]:
+        """Those of the log and of its indexes."""
+        checks = (self.index, self.times, self.txns)
+        return self.findings + [finding for check in checks if check is not None for finding in check.findings]
+
+
+def with_indexes(check: SegmentCheck, disk: Disk, directory: str, names: frozenset[str]) -> SegmentCheck:
+    """Let `check` look at the index files that lie beside its log as well. Raises StorageError."""
+    base_offset = check.base_offset
+    for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
+        name = file_name(Offset(base_offset), suffix)
+        if name not in names:
+            continue
+        path = f"{directory}/{name}"
+        content = read_bounded(disk, path)
+        if suffix == INDEX_SUFFIX:
+            check.index = OffsetIndexCheck(path, content, base_offset)
+        elif suffix == TIME_INDEX_SUFFIX:
+            check.times = TimeIndexCheck(path, content, base_offset)
+        else:
+            check.txns = TxnIndexCheck(path, content, base_offset)
+    return check
+
+
+def check_segment(
+    check: SegmentCheck,
+    log: DiskFile,
+    *,
+    limit: int | None = None,
+    is_sealed: bool = False,
+    is_deep: bool = False,
+    progressed: Callable[[int], None] | None = None,
+) -> SegmentCheck:
+    """Walk the whole log through `check`; `is_deep` walks the records of each batch too. Raises StorageError."""
+    for found in sound_batches(log, progressed):
+        if isinstance(found, Unsound):
+            check.missed(found)
+            continue
+        check.saw(found)
+        for position, header in found if is_deep else ():
+            flaw = records_flaw(log, position, header)
+            if flaw is not None:
+                check.found(*flaw)
+    check.finish(log, limit=limit, is_sealed=is_sealed)
+    return check
+
+
+def read_bounded(disk: Disk, path: str) -> bytes:
+    """A file that has no reason to be large: its first 64 MiB. Raises StorageError."""
+    return disk.open(path).pread(0, FILE_BYTES_MAX)
+
+
+# -- records
+
+
+def records_in(log: DiskFile, position: int, header: HeaderFields) -> list[Record]:
+    """The records of the batch at `position`, control records too. Raises StorageError, DecodeError."""
+    size = header[1] + LENGTH_OVERHEAD
+    if size > DECOMPRESSED_BYTES_MAX:
+        raise DecodeError(f"a batch of {size} bytes is more than the {DECOMPRESSED_BYTES_MAX} that are looked into", 0)
+    return decode_records(log.pread(position, size), include_control=True, verify_crc=False)
+
+
+def records_flaw(log: DiskFile, position: int, header: HeaderFields) -> tuple[int, str] | None:
+    """(byte, what is wrong) for a batch whose records do not fit it though its checksum is right; None if they do. Raises StorageError."""
+    try:
+        records = records_in(log, position, header)
+    except DecodeError as error:
+        inside = 0 if header[5] & _CODEC_BITS else error.position or 0
+        return position + HEADER_SIZE + inside, f"the records of the batch at {position} cannot be read: {error}"
+    offsets = [record.offset for record in records]
+    if any(left >= right for left, right in pairwise(offsets)) or (offsets and not header[0] <= offsets[-1] <= header[0] + header[6]):
+        return position + HEADER_SIZE, f"the records of the batch at {position} have offsets that its header does not allow"
+    return None
+
+
+def log_path(directory: str, base_offset: int) -> str:
+    """The path of a segment's log."""
+    return f"{directory}/{file_name(Offset(base_offset), LOG_SUFFIX)}"
