@@ -239,6 +239,11 @@ class ClassicGroup:
             return None
         return frozenset(topics)
 
+    @property
+    def is_simple(self) -> bool:
+        """Nothing but a name under which offsets are committed: it is in no record, so a group of KIP-848 may take its place."""
+        return self.protocol_type is None and self.state is State.EMPTY and not self.pending_joins
+
     # -- what everyone asks of a group (`group.Group`)
 
     def state_name(self) -> str:

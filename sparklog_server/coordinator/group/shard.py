@@ -1,0 +1,244 @@
+"""The shard of groups: one partition of `__consumer_offsets`, replayed; a request finds its group's kind here.
+
+                   ┌─► classic_requests.ClassicGroups ─┐
+command ─► decide ─┼─► the groups of KIP-848           ├─► one dict of groups by id ─► group.Group
+                   ├─► shard_offsets.GroupOffsets ─────┘        (asked, whatever its kind)
+                   └─► shard_listing
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from sparklog.errors import ErrorCode
+from sparklog.model import Instant, Micros, Offset
+from sparklog.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse, DescribedGroup
+from sparklog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+from sparklog.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from sparklog.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from sparklog.wire.messages.heartbeat import HeartbeatRequest
+from sparklog.wire.messages.join_group import JoinGroupRequest
+from sparklog.wire.messages.leave_group import LeaveGroupRequest
+from sparklog.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from sparklog.wire.messages.offset_commit import OffsetCommitRequest
+from sparklog.wire.messages.offset_delete import OffsetDeleteRequest
+from sparklog.wire.messages.offset_fetch import OffsetFetchRequest
+from sparklog.wire.messages.sync_group import SyncGroupRequest
+from sparklog.wire.schema import Message
+from sparklog_server.coordinator.command import Command
+from sparklog_server.coordinator.shard import Answer, CoordinatorRecord, Decision
+from sparklog_server.metadata.image import MetadataDelta, MetadataImage
+
+from .classic_requests import ClassicGroups
+from .group import Group, GroupKind
+from .offsets import Offsets
+from .records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    LegacyOffsetCommitKey,
+    LegacyOffsetCommitValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    decode_record,
+)
+from .settings import GroupSettings
+from .shard_listing import described, listed
+from .shard_offsets import GroupOffsets
+
+RECORD_BYTES_MAX = 1_000_000
+"""A group's record must fit a batch of the default `max.message.bytes` (1 048 588), with its key and the batch's header."""
+
+Decide = Callable[[Command, object, Instant], Decision]
+
+
+class ModernKind(Protocol):
+    """The groups of KIP-848 as the shard sees them: they share the dict of groups with the classic ones, and leave those alone."""
+
+    def replay(self, key: Message, value: Message | None) -> None:
+        """Take in a record of one of their types."""
+
+    def loaded(self, image: MetadataImage, now: Instant) -> list[Decision]: ...
+
+    def decide(self, command: Command, token: object, now: Instant) -> Decision:
+        """ConsumerGroupHeartbeat and ConsumerGroupDescribe; JoinGroup, SyncGroup, Heartbeat and LeaveGroup to one of their groups
+        (JoinGroup only while it has members: else it becomes a classic group)."""
+
+    def image_changed(self, delta: MetadataDelta, now: Instant) -> list[Decision]: ...
+
+    def tick(self, now: Instant) -> list[Decision]: ...
+
+    def deadline(self) -> Micros | None: ...
+
+    def abandoned(self, token: object) -> None: ...
+
+    def waiting(self) -> list[object]: ...
+
+
+class GroupShard:
+    """`coordinator.shard.Shard` for groups and their offsets. `make_modern` makes the groups of KIP-848 over the dict of groups."""
+
+    def __init__(
+        self,
+        settings: GroupSettings,
+        *,
+        entropy: Callable[[int], bytes],
+        trace: Callable[..., None],
+        record_bytes_max: int = RECORD_BYTES_MAX,
+        make_modern: Callable[[dict[str, Group], ClassicGroups], ModernKind] | None = None,
+    ) -> None:
+        self._groups: dict[str, Group] = {}
+        self._trace = trace
+        self._classic = ClassicGroups(self._groups, settings, entropy, record_bytes_max=record_bytes_max)
+        self._modern: ModernKind = make_modern(self._groups, self._classic) if make_modern else NoModernGroups()
+        self._offsets = Offsets(settings.offset_metadata_bytes_max)
+        self._group_offsets = GroupOffsets(self._groups, self._classic, self._offsets, settings)
+        self._decides: dict[type[Message], Decide] = {
+            HeartbeatRequest: self._to_kind(self._classic.heartbeat),
+            JoinGroupRequest: self._join,
+            SyncGroupRequest: self._to_kind(self._classic.sync),
+            LeaveGroupRequest: self._to_kind(self._classic.leave),
+            ConsumerGroupHeartbeatRequest: self._modern.decide,
+            ConsumerGroupDescribeRequest: self._modern.decide,
+            OffsetCommitRequest: self._group_offsets.commit,
+            OffsetFetchRequest: self._group_offsets.fetch,
+            OffsetDeleteRequest: self._group_offsets.delete,
+            ListGroupsRequest: self._list,
+            DescribeGroupsRequest: self._describe,
+            DeleteGroupsRequest: self._delete,
+        }
+
+    # -- the log
+
+    def replay(self, key: bytes, value: bytes | None, offset: Offset) -> None:
+        record = decode_record(key, value)
+        if record is None:
+            return
+        decoded_key, decoded = record
+        if isinstance(decoded_key, OffsetCommitKey):
+            assert decoded is None or isinstance(decoded, OffsetCommitValue)
+            self._replay_offset(decoded_key, decoded)
+        elif isinstance(decoded_key, LegacyOffsetCommitKey):
+            assert decoded is None or isinstance(decoded, LegacyOffsetCommitValue)
+            self._replay_offset(*_of_legacy(decoded_key, decoded))
+        elif isinstance(decoded_key, GroupMetadataKey):
+            assert decoded is None or isinstance(decoded, GroupMetadataValue)
+            self._classic.replay(decoded_key, decoded)
+        else:
+            self._modern.replay(decoded_key, decoded)
+
+    def _replay_offset(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
+        if value is not None:
+            self._classic.replayed_offset(key.group)
+        self._offsets.replay(key, value)
+
+    def loaded(self, image: MetadataImage, now: Instant) -> list[Decision]:
+        self._group_offsets.loaded(now)
+        return [*self._classic.loaded(now), *self._modern.loaded(image, now)]
+
+    # -- requests
+
+    def decide(self, command: Command, token: object, now: Instant) -> Decision:
+        return self._decides[type(command.request)](command, token, now)
+
+    def _to_kind(self, classic: Decide) -> Decide:
+        """`classic` for a classic group and for none; the other kind for its own."""
+        groups = self._groups
+
+        def decide(command: Command, token: object, now: Instant) -> Decision:
+            group = groups.get(command.request.group_id)  # type: ignore[attr-defined]
+            if group is None or group.kind is GroupKind.CLASSIC:
+                return classic(command, token, now)
+            return self._modern.decide(command, token, now)
+
+        return decide
+
+    def _join(self, command: Command, token: object, now: Instant) -> Decision:
+        assert isinstance(command.request, JoinGroupRequest)
+        group = self._groups.get(command.request.group_id)
+        if group is None or group.kind is GroupKind.CLASSIC or group.is_empty():
+            return self._classic.join(command, token, now)
+        return self._modern.decide(command, token, now)
+
+    def _list(self, command: Command, token: object, now: Instant) -> Decision:
+        assert isinstance(command.request, ListGroupsRequest)
+        return _answered(token, ListGroupsResponse(groups=listed(self._groups, command.request)))
+
+    def _describe(self, command: Command, token: object, now: Instant) -> Decision:
+        assert isinstance(command.request, DescribeGroupsRequest)
+        answers = [described(group_id, self._groups.get(group_id), command.version) for group_id in command.request.groups]
+        return _answered(token, DescribeGroupsResponse(groups=answers))
+
+    def _delete(self, command: Command, token: object, now: Instant) -> Decision:
+        """DeleteGroups: a group without members is forgotten with all its offsets."""
+        assert isinstance(command.request, DeleteGroupsRequest)
+        records: list[CoordinatorRecord] = []
+        results = []
+        for group_id in dict.fromkeys(command.request.groups_names):
+            group = self._groups.get(group_id)
+            error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.validate_delete()
+            results.append(DeletableGroupResult(group_id, error))
+            if group is not None and error is ErrorCode.NONE:
+                records += (*self._offsets.delete_all(group_id), *group.tombstones())
+                self._trace("group-deleted", group=group_id)
+        return Decision(tuple(records), (Answer(token, DeleteGroupsResponse(results=results)),))
+
+    # -- the world, time, and those who wait
+
+    def image_changed(self, delta: MetadataDelta, now: Instant) -> list[Decision]:
+        return self._modern.image_changed(delta, now)
+
+    def tick(self, now: Instant) -> list[Decision]:
+        return [*self._classic.tick(now), *self._modern.tick(now), *self._group_offsets.tick(now)]
+
+    def deadline(self) -> Micros | None:
+        deadlines = (self._classic.deadline(), self._modern.deadline(), self._group_offsets.deadline())
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    def abandoned(self, token: object) -> None:
+        self._classic.abandoned(token)
+        self._modern.abandoned(token)
+
+    def waiting(self) -> list[object]:
+        return [*self._classic.waiting(), *self._modern.waiting()]
+
+
+class NoModernGroups:
+    """In place of the groups of KIP-848 where a shard keeps none: their requests have Kafka's answer of a broker without that feature."""
+
+    def replay(self, key: Message, value: Message | None) -> None:
+        """Not kept."""
+
+    def loaded(self, image: MetadataImage, now: Instant) -> list[Decision]:
+        return []
+
+    def decide(self, command: Command, token: object, now: Instant) -> Decision:
+        if isinstance(command.request, ConsumerGroupDescribeRequest):
+            groups = [DescribedGroup(group_id=one, error_code=ErrorCode.UNSUPPORTED_VERSION) for one in command.request.group_ids]
+            return _answered(token, ConsumerGroupDescribeResponse(groups=groups))
+        return _answered(token, ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION))
+
+    def image_changed(self, delta: MetadataDelta, now: Instant) -> list[Decision]:
+        return []
+
+    def tick(self, now: Instant) -> list[Decision]:
+        return []
+
+    def deadline(self) -> Micros | None:
+        return None
+
+    def abandoned(self, token: object) -> None:
+        """Nobody waits."""
+
+    def waiting(self) -> list[object]:
+        return []
+
+
+def _answered(token: object, reply: Message) -> Decision:
+    return Decision((), (Answer(token, reply),))
+
+
+def _of_legacy(key: LegacyOffsetCommitKey, value: LegacyOffsetCommitValue | None) -> tuple[OffsetCommitKey, OffsetCommitValue | None]:
+    """An offset that an old broker committed, as newer ones write it."""
+    committed = None
+    if value is not None:
+        committed = OffsetCommitValue(offset=value.offset, metadata=value.metadata, commit_timestamp=value.commit_timestamp)
+    return OffsetCommitKey(group=key.group, topic=key.topic, partition=key.partition), committed

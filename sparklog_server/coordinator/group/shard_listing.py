@@ -1,0 +1,50 @@
+"""What administrators ask of groups of either kind: to list and describe them."""
+
+from sparklog.errors import ErrorCode
+from sparklog.wire.messages.describe_groups import DescribedGroup, DescribedGroupMember
+from sparklog.wire.messages.list_groups import ListedGroup, ListGroupsRequest
+
+from .classic import ClassicGroup, State
+from .group import Group
+
+NOT_FOUND_SINCE = 6
+"""The version of DescribeGroups from which a group that is not there is an error (KIP-1043); before, it is one that is dead."""
+
+
+def listed(groups: dict[str, Group], request: ListGroupsRequest) -> list[ListedGroup]:
+    """The groups that pass both filters; an empty filter lets everything pass, and an unknown word nothing."""
+    states = {state.strip().lower() for state in request.states_filter}
+    kinds = {kind.lower() for kind in request.types_filter}
+    return [
+        ListedGroup(group.group_id, group.listed_protocol_type(), group.state_name(), group.kind.value)
+        for group in groups.values()
+        if (not states or group.state_name().lower() in states) and (not kinds or group.kind.value.lower() in kinds)
+    ]
+
+
+def described(group_id: str, group: Group | None, version: int) -> DescribedGroup:
+    """A classic group with its members; what they said of themselves is told only while the protocol is settled."""
+    if not isinstance(group, ClassicGroup):
+        answer = DescribedGroup(group_id=group_id, group_state=State.DEAD.value)
+        if version >= NOT_FOUND_SINCE:
+            answer.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+            answer.error_message = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a classic group."
+        return answer
+    protocol = group.protocol if group.state is State.STABLE else None
+    return DescribedGroup(
+        group_id=group_id,
+        group_state=group.state_name(),
+        protocol_type=group.listed_protocol_type(),
+        protocol_data=protocol or "",
+        members=[
+            DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=b"" if protocol is None else member.protocols[protocol],
+                member_assignment=member.assignment,
+            )
+            for member in group.members.values()
+        ],
+    )

@@ -1,0 +1,144 @@
+"""Offsets as their group allows them: who may commit, fetch and delete, and what expires."""
+
+from collections import deque
+from collections.abc import Callable
+
+from sparklog.errors import ErrorCode
+from sparklog.model import Instant, Micros, Millis
+from sparklog.wire.messages.offset_commit import OffsetCommitRequest
+from sparklog.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from sparklog.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse, OffsetFetchResponseGroup
+from sparklog_server.coordinator.command import Command
+from sparklog_server.coordinator.shard import NOTHING, Answer, Decision
+
+from .classic import ClassicGroup, State
+from .classic_requests import ClassicGroups
+from .group import Group
+from .offsets import IsStale, Offsets, refused_commit
+from .records import OffsetCommitValue
+from .settings import GroupSettings
+
+GROUP_ID_NOT_FOUND_SINCE = 9
+"""The version of OffsetCommit from which a generation of an unknown group is told so; before, it is an illegal generation."""
+_GROUPS_AT_ONCE = 100
+"""How many groups are looked through for expired offsets before others have their turn: some tenths of a millisecond."""
+
+
+class GroupOffsets:
+    """The requests about offsets of a shard's groups, and the sweep that forgets what has expired."""
+
+    def __init__(self, groups: dict[str, Group], classic: ClassicGroups, offsets: Offsets, settings: GroupSettings) -> None:
+        self._groups = groups
+        self._classic = classic
+        self._offsets = offsets
+        self._settings = settings
+        self._unchecked: deque[str] = deque()
+        self._next_sweep: Micros | None = None
+
+    # -- requests
+
+    def commit(self, command: Command, token: object, now: Instant) -> Decision:
+        """OffsetCommit: by a member in its generation or epoch, or by anyone under the name of a group without members."""
+        request = command.request
+        assert isinstance(request, OffsetCommitRequest)
+        group = self._groups.get(request.group_id)
+        error = _commit_error(group, request, command.version)
+        if error is not ErrorCode.NONE:
+            return Decision((), (Answer(token, refused_commit(request, error)),))
+        refusal: IsStale | None = None
+        if isinstance(group, ClassicGroup):
+            if group.state in (State.STABLE, State.PREPARING_REBALANCE):
+                self._classic.committed(group, request.member_id, now)
+        elif group is not None:
+            refusal = _refusal_of(group, request)
+        records, reply = self._offsets.commit(request, refusal, now)
+        return Decision(records, (Answer(token, reply),))
+
+    def fetch(self, command: Command, token: object, now: Instant) -> Decision:
+        """OffsetFetch: every group of the request is one of this shard."""
+        request = command.request
+        assert isinstance(request, OffsetFetchRequest)
+        return Decision((), (Answer(token, OffsetFetchResponse(groups=[self._fetch(asked) for asked in request.groups])),))
+
+    def _fetch(self, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+        group = self._groups.get(asked.group_id)
+        error = ErrorCode.NONE if group is None else group.validate_fetch(asked.member_id, asked.member_epoch)
+        if error is not ErrorCode.NONE:
+            return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=error)
+        return self._offsets.fetch(asked)  # a group that is not there has committed nothing, which is no error
+
+    def delete(self, command: Command, token: object, now: Instant) -> Decision:
+        """OffsetDelete: for topics that no member reads."""
+        request = command.request
+        assert isinstance(request, OffsetDeleteRequest)
+        group = self._groups.get(request.group_id)
+        if not request.group_id:
+            error = ErrorCode.INVALID_GROUP_ID
+        else:
+            error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.validate_offset_delete()
+        if error is not ErrorCode.NONE or group is None:
+            return Decision((), (Answer(token, OffsetDeleteResponse(error_code=error)),))
+        records, reply = self._offsets.delete(request, group.is_subscribed_to)
+        return Decision(records, (Answer(token, reply),))
+
+    # -- time
+
+    def loaded(self, now: Instant) -> None:
+        """The first sweep is one interval from now."""
+        self._next_sweep = Micros(now.mono_us + self._settings.offsets_retention_check_interval_ms * 1000)
+
+    def tick(self, now: Instant) -> list[Decision]:
+        """Forget, in some groups, what has expired; an empty group goes with its last offset."""
+        if self._next_sweep is None or now.mono_us < self._next_sweep:
+            return []
+        if not self._unchecked:
+            self._unchecked.extend(self._groups)
+        decisions = []
+        for _ in range(min(_GROUPS_AT_ONCE, len(self._unchecked))):
+            decisions.append(self._expire(self._unchecked.popleft(), now))
+        interval_us = 0 if self._unchecked else self._settings.offsets_retention_check_interval_ms * 1000
+        self._next_sweep = Micros(now.mono_us + interval_us)
+        return [decision for decision in decisions if decision is not NOTHING]
+
+    def deadline(self) -> Micros | None:
+        return self._next_sweep
+
+    def _expire(self, group_id: str, now: Instant) -> Decision:
+        group = self._groups.get(group_id)
+        if group is None:
+            return NOTHING
+        records, is_all = self._offsets.expired(
+            group_id, _unused_since(group), group.is_subscribed_to, self._settings.offsets_retention_ms, now
+        )
+        if is_all and group.is_empty():
+            records = (*records, *group.tombstones())
+        return Decision(records) if records else NOTHING
+
+
+def _commit_error(group: Group | None, request: OffsetCommitRequest, version: int) -> ErrorCode:
+    generation = request.generation_id_or_member_epoch
+    if group is not None:
+        return group.validate_commit(request.member_id, request.group_instance_id, generation, is_transactional=False, version=version)
+    if generation < 0:
+        return ErrorCode.NONE
+    return ErrorCode.GROUP_ID_NOT_FOUND if version >= GROUP_ID_NOT_FOUND_SINCE else ErrorCode.ILLEGAL_GENERATION
+
+
+def _refusal_of(group: Group, request: OffsetCommitRequest) -> IsStale:
+    def refusal(topic: str, topic_id: bytes, partition: int) -> ErrorCode:
+        return group.validate_commit_of(request.member_id, request.generation_id_or_member_epoch, topic_id, partition)
+
+    return refusal
+
+
+def _unused_since(group: Group) -> Callable[[OffsetCommitValue], int] | None:
+    """From when on a commit's retention counts; None while the group may need all of them."""
+    if group.offset_unused_since(Millis(0)) is None:
+        return None
+
+    def since(value: OffsetCommitValue) -> int:
+        committed = Millis(value.commit_timestamp)
+        unused = group.offset_unused_since(committed)
+        return committed if unused is None else unused
+
+    return since
