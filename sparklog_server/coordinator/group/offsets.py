@@ -8,7 +8,7 @@ group was last in use, or since the commit where there is no group around it.
 from collections.abc import Callable, Iterator
 
 from sparklog.errors import ErrorCode
-from sparklog.model import Instant
+from sparklog.model import Instant, Millis
 from sparklog.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -158,31 +158,35 @@ class Offsets:
     def expired(
         self,
         group_id: str,
-        unused_since: Callable[[OffsetCommitValue], int] | None,
+        unused_since: Callable[[Millis], Millis | None],
         is_subscribed: Callable[[str], bool],
         retention_ms: int,
         now: Instant,
     ) -> tuple[tuple[CoordinatorRecord, ...], bool]:
         """The records that forget what has expired, and whether nothing is left then.
 
-        `unused_since` gives the wall time, in ms, from which a commit's retention counts; None means that nothing expires for now.
+        `unused_since` tells from which time on the retention of an offset counts that was committed at a time; None while it may be needed.
         """
         topics = self._groups.get(group_id)
         if topics is None:
             return (), True
-        if unused_since is None:
-            return (), False
         records: list[CoordinatorRecord] = []
         is_all = True
         for name, partitions in topics.items():
             is_kept = is_subscribed(name)
             for index, value in partitions.items():
-                due = value.expire_timestamp if value.expire_timestamp >= 0 else unused_since(value) + retention_ms
-                if not is_kept and now.wall_ms >= due:
+                if not is_kept and _is_expired(value, unused_since, retention_ms, now):
                     records.append(_tombstone(group_id, name, index))
                 else:
                     is_all = False
         return tuple(records), is_all
+
+
+def _is_expired(value: OffsetCommitValue, unused_since: Callable[[Millis], Millis | None], retention_ms: int, now: Instant) -> bool:
+    since = unused_since(Millis(value.commit_timestamp))
+    if since is None:
+        return False
+    return now.wall_ms >= (value.expire_timestamp if value.expire_timestamp >= 0 else since + retention_ms)
 
 
 def refused_commit(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:

@@ -1,0 +1,90 @@
+"""What is left to replay of a window: the last record of each key, and everything where there are transactions."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparklog.effects import FileSlice
+from sparklog.record.batch import build_batch
+from sparklog.record.compression import Codec
+from sparklog_server.coordinator.loading import Unreadable, Window, read_window
+
+SEED = bytes(range(16))
+
+
+class Memory:
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+
+    def pread(self, position: int, length: int) -> bytes:
+        return self._content[position : position + length]
+
+
+def window_of(*batches: bytes | bytearray, length: int | None = None) -> FileSlice:
+    content = b"".join(batches)
+    return FileSlice(Memory(content), 0, len(content) if length is None else length)
+
+
+def batch(base: int, *records: tuple[bytes, bytes | None], codec: Codec = Codec.NONE, is_transactional: bool = False) -> bytearray:
+    return build_batch(
+        [(key, value, (), 7) for key, value in records],
+        base_offset=base,
+        codec=codec,
+        is_transactional=is_transactional,
+        producer_id=5 if is_transactional else -1,
+        producer_epoch=0 if is_transactional else -1,
+    )
+
+
+def read(window: FileSlice) -> list[tuple[int, bytes | None, bytes | None]]:
+    result = read_window(window, SEED)
+    assert isinstance(result, Window), result
+    return [(record.offset, record.key, record.value) for record in result.records()]
+
+
+def test_only_the_last_record_of_each_key_is_replayed_tombstones_too() -> None:
+    window = window_of(batch(0, (b"a", b"1"), (b"b", b"1")), batch(2, (b"a", b"2")), batch(3, (b"b", None)))
+    assert read(window) == [(2, b"a", b"2"), (3, b"b", None)]
+
+
+def test_nothing_is_left_out_where_there_are_transactions() -> None:
+    window = window_of(batch(0, (b"a", b"1")), batch(1, (b"a", b"2"), is_transactional=True))
+    assert [offset for offset, _, _ in read(window)] == [0, 1]
+
+
+def test_compressed_batches_are_replayed_whole() -> None:
+    window = window_of(batch(0, (b"a", b"1"), (b"a", b"2"), codec=Codec.ZSTD))
+    assert [offset for offset, _, _ in read(window)] == [0, 1]
+
+
+def test_the_next_window_begins_behind_the_last_batch() -> None:
+    result = read_window(window_of(batch(10, (b"a", b"1")), batch(11, (b"a", b"2"), (b"b", b"1"))), SEED)
+    assert isinstance(result, Window)
+    assert result.next_offset == 13
+
+
+def test_a_window_that_was_cut_is_unreadable() -> None:
+    whole = bytes(batch(0, (b"a", b"1")))
+    assert isinstance(read_window(window_of(whole[:-1], length=len(whole)), SEED), Unreadable)
+
+
+def test_a_window_of_another_format_is_unreadable() -> None:
+    damaged = batch(0, (b"a", b"1"))
+    damaged[16] = 1
+    assert isinstance(read_window(window_of(damaged), SEED), Unreadable)
+
+
+@given(st.lists(st.lists(st.tuples(st.integers(0, 5), st.none() | st.binary(max_size=3)), min_size=1, max_size=4), max_size=8))
+def test_what_is_replayed_comes_to_the_same_as_everything(batches: list[list[tuple[int, bytes | None]]]) -> None:
+    expected: dict[bytes, bytes | None] = {}
+    written, base = [], 0
+    for records in batches:
+        named = [(b"key-%d" % key, value) for key, value in records]
+        expected.update(named)
+        written.append(batch(base, *named))
+        base += len(named)
+    if not written:
+        return
+    replayed: dict[bytes | None, bytes | None] = {}
+    for _, key, value in read(window_of(*written)):
+        replayed[key] = value
+    assert replayed == expected

@@ -1,0 +1,319 @@
+"""The runtime of shards, over a partition made of a list: loading, gathering, parking, and what becomes of everybody when it is lost."""
+
+import pytest
+
+from sparklog.effects import FileSlice
+from sparklog.errors import DecodeError, ErrorCode
+from sparklog.kernels import scan
+from sparklog.model import Instant, LeaderEpoch, Micros, Millis, Offset, Ticket
+from sparklog.record.batch import build_batch, decode_records, iterate_headers
+from sparklog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from sparklog_server.coordinator.command import Command
+from sparklog_server.coordinator.runtime import Runtime, ShardWaits
+from sparklog_server.coordinator.shard import Answer, CoordinatorRecord, Decision
+from sparklog_server.metadata.image import MetadataDelta, MetadataImage
+from sparklog_server.outcome import Refused
+
+NOW = Instant(Micros(1_000_000), Millis(1_700_000_000_000))
+COMMAND = Command(HeartbeatRequest(group_id="g"), 4)
+REPLY = HeartbeatResponse()
+
+
+class Memory:
+    """The bytes of a log, as a file of which a slice may be taken."""
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+
+    def pread(self, position: int, length: int) -> bytes:
+        return self.content[position : position + length]
+
+
+class ListPartition:
+    """A led partition whose batches are kept in a list; `commit` moves its high watermark."""
+
+    def __init__(self, *, commits_at_once: bool = True, batch_bytes_max: int = 1 << 20) -> None:
+        self.leader_epoch: LeaderEpoch | None = LeaderEpoch(0)
+        self.log_start_offset = Offset(0)
+        self.log_end_offset = Offset(0)
+        self.high_watermark = Offset(0)
+        self.batch_bytes_max = batch_bytes_max
+        self.batches: list[bytes] = []
+        self.parked: list[tuple[Offset, object]] = []
+        self.refusal: Refused | None = None
+        self._commits_at_once = commits_at_once
+
+    def append(self, batch: bytearray, now: Instant) -> Offset:
+        if self.refusal is not None:
+            raise self.refusal
+        base = self.log_end_offset
+        scan.stamp(batch, base, 0)
+        self.batches.append(bytes(batch))
+        (_, header), *_ = iterate_headers(batch)
+        self.log_end_offset = Offset(base + header.record_count)
+        if self._commits_at_once:
+            self.high_watermark = self.log_end_offset
+        return base
+
+    def commit(self) -> list[object]:
+        self.high_watermark = self.log_end_offset
+        released = [token for until, token in self.parked if until <= self.high_watermark]
+        self.parked = [(until, token) for until, token in self.parked if until > self.high_watermark]
+        return released
+
+    def park(self, until: Offset, token: object) -> None:
+        self.parked.append((until, token))
+
+    def read(self, start: Offset, limit: Offset, bytes_max: int) -> FileSlice | None:
+        content = b""
+        for batch in self.batches:
+            (_, header), *_ = iterate_headers(batch)
+            if header.next_offset <= start or header.base_offset >= limit:
+                continue
+            if content and len(content) + len(batch) > bytes_max:
+                break
+            content += batch
+        return FileSlice(Memory(content), 0, len(content)) if content else None
+
+    def records(self) -> list[tuple[bytes | None, bytes | None]]:
+        return [(record.key, record.value) for batch in self.batches for record in decode_records(batch)]
+
+
+class WordShard:
+    """A shard that keeps words under keys. A command's token says what to do: ("put", key, value), ("get",), or ("wait",)."""
+
+    def __init__(self) -> None:
+        self.words: dict[bytes, bytes] = {}
+        self.replayed: list[Offset] = []
+        self.waits: list[object] = []
+        self.is_loaded = False
+
+    def replay(self, key: bytes, value: bytes | None, offset: Offset) -> None:
+        if key == b"unreadable":
+            raise DecodeError("a key that nobody writes", 0)
+        self.replayed.append(offset)
+        if value is None:
+            self.words.pop(key, None)
+        else:
+            self.words[key] = value
+
+    def loaded(self, image: MetadataImage, now: Instant) -> list[Decision]:
+        self.is_loaded = True
+        return []
+
+    def decide(self, command: Command, token: object, now: Instant) -> Decision:
+        assert isinstance(token, tuple)
+        if token[0] == "put":
+            records = tuple(CoordinatorRecord(key, value) for key, value in token[1:])
+            return Decision(records, (Answer(token, REPLY),))
+        if token[0] == "wait":
+            self.waits.append(token)
+            return Decision()
+        return Decision((), (Answer(token, REPLY),))
+
+    def image_changed(self, delta: MetadataDelta, now: Instant) -> list[Decision]:
+        return []
+
+    def tick(self, now: Instant) -> list[Decision]:
+        return []
+
+    def deadline(self) -> Micros | None:
+        return None
+
+    def abandoned(self, token: object) -> None:
+        self.waits.remove(token)
+
+    def waiting(self) -> list[object]:
+        return self.waits
+
+
+class Stage:
+    """A runtime with one shard, and the jobs and answers it gave."""
+
+    def __init__(self) -> None:
+        self.shards: list[WordShard] = []
+        self.traces: list[str] = []
+        self._last = 0
+        self.runtime = Runtime(
+            "__words",
+            self._make,
+            tickets=self._ticket,
+            entropy=lambda count: bytes(range(count)),
+            trace=lambda event, **_: self.traces.append(event),
+        )
+
+    def _make(self) -> WordShard:
+        self.shards.append(WordShard())
+        return self.shards[-1]
+
+    def _ticket(self) -> Ticket:
+        self._last += 1
+        return Ticket(self._last)
+
+    @property
+    def shard(self) -> WordShard:
+        return self.shards[-1]
+
+    def elect(self, partition: ListPartition) -> None:
+        self.runtime.elected(0, partition, NOW)
+        self.load()
+
+    def load(self) -> None:
+        for _ in range(10_000):
+            jobs, self.runtime.jobs = self.runtime.jobs, []
+            for job in jobs:
+                assert self.runtime.finished(job.ticket, job.job(), NOW)
+            if self.runtime.deadline() is None and not self.runtime.jobs:
+                return
+            self.runtime.tick(NOW)
+        raise AssertionError("the shard is never loaded")
+
+    def decide(self, *token: object) -> ErrorCode:
+        return self.runtime.decide(0, COMMAND, token, NOW)
+
+    def turn_ends(self) -> list[object]:
+        self.runtime.flush(NOW)
+        answers, self.runtime.answers = self.runtime.answers, []
+        return [answer.token for answer in answers]
+
+    def refused(self) -> list[tuple[object, ErrorCode]]:
+        refused, self.runtime.refused = self.runtime.refused, []
+        return refused
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+def put(key: bytes, value: bytes | None) -> tuple[object, ...]:
+    return ("put", (key, value))
+
+
+def test_the_decisions_of_a_turn_share_one_batch(stage: Stage) -> None:
+    partition = ListPartition()
+    stage.elect(partition)
+    stage.decide(*put(b"a", b"1"))
+    stage.decide(*put(b"b", b"2"))
+    assert stage.shard.words == {b"a": b"1", b"b": b"2"}
+    assert partition.batches == []
+    assert stage.turn_ends() == [put(b"a", b"1"), put(b"b", b"2")]
+    assert len(partition.batches) == 1
+    assert stage.shard.replayed == [0, 1]
+
+
+def test_an_answer_waits_until_what_it_rests_on_is_committed(stage: Stage) -> None:
+    partition = ListPartition(commits_at_once=False)
+    stage.elect(partition)
+    stage.decide(*put(b"a", b"1"))
+    assert stage.turn_ends() == []
+    stage.decide("get")
+    assert stage.turn_ends() == []
+    for token in partition.commit():
+        assert isinstance(token, ShardWaits)
+        stage.runtime.woken(token, NOW)
+    assert stage.turn_ends() == [put(b"a", b"1"), ("get",)]
+
+
+def test_a_question_is_answered_at_once_when_nothing_is_pending(stage: Stage) -> None:
+    stage.elect(ListPartition(commits_at_once=False))
+    stage.decide("get")
+    assert stage.turn_ends() == [("get",)]
+
+
+def test_nobody_is_served_before_the_partition_is_replayed(stage: Stage) -> None:
+    partition = ListPartition()
+    partition.append(build_batch([(b"a", b"1", (), 1)]), NOW)
+    stage.runtime.elected(0, partition, NOW)
+    assert stage.decide("get") is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    stage.load()
+    assert stage.decide("get") is ErrorCode.NONE
+    assert stage.shard.words == {b"a": b"1"}
+
+
+def test_a_new_shard_knows_what_the_old_one_wrote(stage: Stage) -> None:
+    partition = ListPartition()
+    stage.elect(partition)
+    for number in range(300):
+        stage.decide(*put(b"key-%d" % (number % 40), b"%d" % number if number % 7 else None))
+        if number % 5 == 0:
+            stage.turn_ends()
+    stage.turn_ends()
+    before = stage.shard.words
+    stage.elect(partition)
+    assert len(stage.shards) == 2
+    assert stage.shard.words == before
+
+
+def test_who_waits_when_leadership_is_lost_is_refused(stage: Stage) -> None:
+    partition = ListPartition(commits_at_once=False)
+    stage.elect(partition)
+    stage.decide(*put(b"a", b"1"))
+    stage.turn_ends()
+    stage.decide("wait")
+    partition.leader_epoch = None
+    stage.runtime.check()
+    assert stage.refused() == [(put(b"a", b"1"), ErrorCode.NOT_COORDINATOR), (("wait",), ErrorCode.NOT_COORDINATOR)]
+    assert stage.decide("get") is ErrorCode.NOT_COORDINATOR
+    assert stage.turn_ends() == []
+
+
+def test_an_append_that_is_refused_drops_the_shard_and_refuses_the_turn(stage: Stage) -> None:
+    partition = ListPartition()
+    stage.elect(partition)
+    partition.refusal = Refused(ErrorCode.KAFKA_STORAGE_ERROR)
+    stage.decide(*put(b"a", b"1"))
+    stage.decide("get")
+    assert stage.turn_ends() == []
+    assert stage.refused() == [(put(b"a", b"1"), ErrorCode.COORDINATOR_NOT_AVAILABLE), (("get",), ErrorCode.COORDINATOR_NOT_AVAILABLE)]
+    assert stage.decide("get") is ErrorCode.NOT_COORDINATOR
+
+
+def test_a_decision_that_no_batch_can_hold_is_split_and_a_smaller_one_is_not(stage: Stage) -> None:
+    partition = ListPartition(batch_bytes_max=1_000)
+    stage.elect(partition)
+    stage.decide("put", *((b"k%d" % number, bytes(100)) for number in range(30)))
+    assert len(stage.turn_ends()) == 1
+    assert len(partition.batches) > 3
+    assert all(len(batch) <= 1_000 for batch in partition.batches)
+    assert len(partition.records()) == 30
+    count = len(partition.batches)
+    stage.decide(*put(b"x", bytes(700)))
+    stage.decide("put", (b"y", bytes(300)), (b"z", bytes(300)))
+    stage.turn_ends()
+    assert [len(decode_records(batch)) for batch in partition.batches[count:]] == [1, 2]
+
+
+def test_a_log_that_cannot_be_read_serves_nobody(stage: Stage) -> None:
+    partition = ListPartition()
+    partition.append(build_batch([(b"unreadable", b"", (), 1)]), NOW)
+    stage.elect(partition)
+    assert stage.decide("get") is ErrorCode.NOT_COORDINATOR
+    assert "shard-unreadable" in stage.traces
+
+
+def test_a_job_of_an_earlier_leadership_is_not_taken_for_one_of_this(stage: Stage) -> None:
+    partition = ListPartition()
+    partition.append(build_batch([(b"old", b"1", (), 1)]), NOW)
+    stage.runtime.elected(0, partition, NOW)
+    (late,) = stage.runtime.jobs
+    stage.runtime.jobs.clear()
+    stage.elect(ListPartition())
+    assert stage.runtime.finished(late.ticket, late.job(), NOW)
+    stage.load()
+    assert stage.shard.words == {}
+
+
+def test_a_large_partition_is_replayed_in_slices(stage: Stage) -> None:
+    partition = ListPartition()
+    for base in range(0, 1_000, 100):
+        partition.append(build_batch([(b"%d" % (base + number), b"v", (), 1) for number in range(100)]), NOW)
+    stage.runtime.elected(0, partition, NOW)
+    (job,) = stage.runtime.jobs
+    stage.runtime.jobs.clear()
+    stage.runtime.finished(job.ticket, job.job(), NOW)
+    stage.runtime.tick(NOW)
+    assert 0 < len(stage.shard.words) < 200
+    assert stage.runtime.deadline() == 0
+    stage.load()
+    assert len(stage.shard.words) == 1_000
