@@ -24,6 +24,7 @@ from .producer_state import ProducerState
 from .segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
+    NAME_DIGITS,
     RELATIVE_OFFSET_MAX,
     TIME_INDEX_SUFFIX,
     Segment,
@@ -124,8 +125,9 @@ def _open_segments(disk: Disk, directory: str) -> list[Segment]:
     bases = [offset for name in names if (offset := offset_of(name, LOG_SUFFIX)) is not None]
     known = frozenset(bases)
     for name in names:
-        is_orphan = any((offset := offset_of(name, suffix)) is not None and offset not in known for suffix in _INDEX_SUFFIXES)
-        if is_orphan or name.endswith(_LEFT_OVER_SUFFIXES):
+        suffix = name[NAME_DIGITS:]
+        offset = offset_of(name, suffix) if suffix in _INDEX_SUFFIXES else None
+        if (offset is not None and offset not in known) or name.endswith(_LEFT_OVER_SUFFIXES):
             disk.remove(f"{directory}/{name}")
     segments = [Segment.open(disk, directory, base_offset) for base_offset in bases]
     with_aborted = frozenset(offset_of(name, TXN_INDEX_SUFFIX) for name in names)

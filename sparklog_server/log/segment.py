@@ -24,7 +24,7 @@ INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 SNAPSHOT_SUFFIX = ".snapshot"
 RELATIVE_OFFSET_MAX = (1 << 31) - 1
-_NAME_DIGITS = 20
+NAME_DIGITS = 20
 _WALK_BYTES = 1 << 20
 _SEEK_BYTES = 8192
 _HEADER = Struct(">qiibIhiqqqhii")
@@ -37,8 +37,10 @@ def file_name(offset: int, suffix: str) -> str:
 
 def offset_of(name: str, suffix: str) -> Offset | None:
     """The offset in a file's name; None if it is not of this kind."""
-    digits = name[: -len(suffix)]
-    return Offset(int(digits)) if name.endswith(suffix) and len(digits) == _NAME_DIGITS and digits.isdecimal() else None
+    if name[NAME_DIGITS:] != suffix:
+        return None
+    digits = name[:NAME_DIGITS]
+    return Offset(int(digits)) if digits.isdecimal() else None
 
 
 def base_offset_of(segment: "Segment") -> Offset:
