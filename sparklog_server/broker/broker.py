@@ -471,6 +471,8 @@ class Broker:
                     self._effects.append(Halt(f"the controller refused the registration: {code_of(reply.error_code).name}"))
                     return
                 context.broker_epoch = reply.broker_epoch
+                for directory in self._partitions.directories:
+                    directory.log_dir.broker_epoch = reply.broker_epoch
                 context.propose(self._heartbeat(offline_log_dirs=[]), Unfencing(), BROKER_PRINCIPAL, now)
             case Unfencing(), BrokerHeartbeatResponse():
                 self.is_ready = not reply.is_fenced

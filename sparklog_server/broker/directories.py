@@ -49,7 +49,10 @@ def open_log_dirs(settings: BrokerSettings, disk: Disk, entropy: Callable[[int],
 
 
 def registration(settings: BrokerSettings, log_dirs: list[LogDir], cluster_id: str, *, incarnation_id: Uuid) -> BrokerRegistrationRequest:
-    """What the controller is told of this broker."""
+    """What the controller is told of this broker; its previous epoch only if it stopped cleanly in every data directory."""
+    previous_epoch = log_dirs[0].previous_broker_epoch
+    if len(log_dirs) < len(settings.log_dirs) or any(log_dir.previous_broker_epoch != previous_epoch for log_dir in log_dirs):
+        previous_epoch = -1
     return BrokerRegistrationRequest(
         broker_id=settings.node_id,
         cluster_id=cluster_id,
@@ -61,4 +64,5 @@ def registration(settings: BrokerSettings, log_dirs: list[LogDir], cluster_id: s
         rack=settings.broker_rack,
         features=[Feature(name=name, min_supported_version=low, max_supported_version=high) for name, (low, high) in SUPPORTED.items()],
         log_dirs=[log_dir.directory_id for log_dir in log_dirs],
+        previous_broker_epoch=previous_epoch,
     )

@@ -19,7 +19,7 @@ from sparklog_server.metadata.image import BrokerImage, MetadataImage
 from sparklog_server.metadata.records import BrokerEndpoint, BrokerFeature, BrokerRegistrationChangeRecord, RegisterBrokerRecord
 from sparklog_server.outcome import Outcome, Refused
 
-from .elections import SettingsFor, broker_left, broker_returned, has_leaderships
+from .elections import SettingsFor, broker_left, broker_restarted, broker_returned, has_leaderships
 
 _RESERVED_DIRECTORIES = 100
 """Directory ids below this number have a meaning of their own (unassigned, lost, migrating)."""
@@ -55,7 +55,7 @@ class Brokers:
     def register(
         self, image: MetadataImage, request: BrokerRegistrationRequest, next_offset: Offset, now: Instant, settings_for: SettingsFor
     ) -> Outcome[Message, BrokerRegistrationResponse]:
-        """Give a broker its epoch for this life; what its former life led has no leader until it is caught up again."""
+        """Give a broker its epoch for this life; what its former life led has no leader until it is caught up, unless it was alone."""
         try:
             return self._register(image, request, next_offset, now, settings_for)
         except Refused as refusal:
@@ -133,7 +133,17 @@ class Brokers:
         if existing is not None and not is_same_life and self._has_session(existing, now) and not _is_successor(existing, request):
             raise Refused(ErrorCode.DUPLICATE_BROKER_REGISTRATION, f"Another broker is registered with id {node} and still alive.")
         _check_features(image, request)
-        records: list[Message] = [] if existing is None or is_same_life else broker_left(image, node, settings_for)
+        records: list[Message] = []
+        if existing is None:
+            # A broker that was alone leads on while it is fenced; now that it has company, somebody would ask it.
+            fenced = [broker for broker in image.brokers.values() if broker.is_fenced]
+            records = [record for broker in fenced for record in broker_left(image, broker.node_id, settings_for)]
+        elif not is_same_life and len(image.brokers) == 1:
+            was_clean = request.previous_broker_epoch == existing.epoch
+            directories = [Uuid(one) for one in request.log_dirs]
+            records = broker_restarted(image, existing, settings_for, directories=directories, was_clean=was_clean)
+        elif not is_same_life:
+            records = broker_left(image, node, settings_for)
         epoch = existing.epoch if existing is not None and is_same_life else next_offset
         records.append(
             RegisterBrokerRecord(

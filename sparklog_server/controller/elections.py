@@ -1,6 +1,8 @@
 """Who leads a partition: the change that a fenced, returning or removed broker makes to it (KIP-631, without eligible leader replicas)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
 
 from sparklog.model import NodeId, Uuid
 from sparklog.wire.schema import Message
@@ -67,12 +69,21 @@ def has_replica_online(partition: PartitionImage, broker: BrokerImage) -> bool:
     return directory != _DIRECTORY_LOST if is_reserved else directory in broker.directories
 
 
-def broker_left(image: MetadataImage, node_id: NodeId, settings_for: SettingsFor, *, directory: Uuid | None = None) -> list[Message]:
-    """The changes when a broker (or one of its directories) may no longer lead nor be in sync."""
+def broker_left(
+    image: MetadataImage,
+    node_id: NodeId,
+    settings_for: SettingsFor,
+    *,
+    directory: Uuid | None = None,
+    spared: Callable[[PartitionImage], bool] | None = None,
+) -> list[Message]:
+    """The changes when a broker (or one of its directories) may no longer lead nor be in sync, but for what is `spared`."""
 
     changes: list[Message] = []
     for topic_id, index, name, partition in _partitions(image):
         if node_id not in partition.isr or (directory is not None and partition.directory_of(node_id) != directory):
+            continue
+        if spared is not None and spared(partition):
             continue
         change = change_of(
             partition,
@@ -104,6 +115,30 @@ def broker_returned(image: MetadataImage, node_id: NodeId, settings_for: Setting
         )
         if change is not None:
             changes.append(change)
+    return changes
+
+
+def broker_restarted(
+    image: MetadataImage, broker: BrokerImage, settings_for: SettingsFor, *, directories: Sequence[Uuid], was_clean: bool
+) -> list[Message]:
+    """The changes when the next life of the only broker there is begins, with these directories: it leads on what nobody else can.
+
+    A leader epoch says whose records are where. So it moves on only where records that were shown to somebody may be gone: after a stop
+    that was not clean, of a topic whose records are shown before they are synced. See docs/decisions/0005-leading-on-after-a-restart.md.
+    """
+    assert tuple(image.brokers) == (broker.node_id,)
+    reborn = msgspec.structs.replace(broker, directories=tuple(directories))
+
+    def leads_on(partition: PartitionImage) -> bool:
+        return partition.leader == broker.node_id and partition.replicas == (broker.node_id,) and has_replica_online(partition, reborn)
+
+    changes = broker_left(image, broker.node_id, settings_for, spared=leads_on)
+    if not was_clean:
+        changes += [
+            PartitionChangeRecord(partition_id=index, topic_id=topic_id, leader=broker.node_id)
+            for topic_id, index, name, partition in _partitions(image)
+            if leads_on(partition) and settings_for(name).sparklog_ack_flush == "never"
+        ]
     return changes
 
 

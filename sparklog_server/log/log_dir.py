@@ -91,6 +91,8 @@ class LogDir:
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.high_watermarks: dict[TopicPartition, Offset] = {}
         self.was_clean = False
+        self.broker_epoch = _NO_BROKER_EPOCH  # of this life, once the broker has one
+        self.previous_broker_epoch = _NO_BROKER_EPOCH  # of the former life, if that ended cleanly
         self.damaged: dict[TopicPartition, Damaged] = {}
         self._vouched: dict[TopicPartition, Offset] = {}
         self._rendered: dict[TopicPartition, Offset] = {}  # whom the newest checkpoint names
@@ -130,7 +132,9 @@ class LogDir:
 
     def _open_logs(self, settings_for: Callable[[str], LogSettings], now: Instant) -> None:
         disk, path = self._disk, self.path
-        self.was_clean = disk.read(f"{path}/{CLEAN_SHUTDOWN_FILE}") is not None
+        mark = disk.read(f"{path}/{CLEAN_SHUTDOWN_FILE}")
+        self.was_clean = mark is not None
+        self.previous_broker_epoch = _epoch_of(mark)
         self.high_watermarks = self._read_checkpoint(HIGH_WATERMARK_FILE)
         recovery_points = self._read_checkpoint(RECOVERY_POINT_FILE)
         log_starts = self._read_checkpoint(LOG_START_FILE)
@@ -318,7 +322,7 @@ class LogDir:
         self.checkpoint_job(high_watermarks, limits)()
         self.checkpointed()
 
-    def close(self, high_watermarks: Mapping[TopicPartition, Offset], now: Instant, *, broker_epoch: int = _NO_BROKER_EPOCH) -> None:
+    def close(self, high_watermarks: Mapping[TopicPartition, Offset], now: Instant) -> None:
         """Stop cleanly: everything durable, nothing left to scan, then the mark that says so. Raises StorageError.
 
         No mark while a log is damaged: what it had is promised still, and looked for at the next start.
@@ -334,9 +338,19 @@ class LogDir:
                 log.close()
         self.checkpoint(high_watermarks)
         if not self.damaged:
-            mark = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
+            mark = json.dumps({"version": 0, "brokerEpoch": self.broker_epoch}, separators=(",", ":"))
             self._disk.write(f"{self.path}/{CLEAN_SHUTDOWN_FILE}", mark.encode())
         self._disk.unlock(self.path)
+
+
+def _epoch_of(mark: bytes | None) -> int:
+    """The broker epoch in the mark of a clean stop; -1 if it tells none."""
+    try:
+        found = json.loads(mark or b"{}")
+    except ValueError:
+        return _NO_BROKER_EPOCH
+    epoch = found.get("brokerEpoch") if isinstance(found, dict) else None
+    return epoch if isinstance(epoch, int) else _NO_BROKER_EPOCH
 
 
 def partition_of(name: str) -> TopicPartition | None:

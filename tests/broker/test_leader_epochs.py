@@ -24,14 +24,18 @@ def latest_epoch(world: World) -> int:
 
 
 @pytest.fixture
-def two_epochs(world: World) -> tuple[World, SimulatedConnection, int]:
-    """A topic with two records of one leader epoch and one of a later, after a crash; gives the first epoch too."""
+def two_epochs() -> tuple[World, SimulatedConnection, int]:
+    """A topic with two records of one leader epoch and one of a later, after a stop without its mark; gives the first epoch too."""
+    world = World(1, **{"sparklog.ack.flush": "never"})
+    world.node.start()
+    world.settle()
     client = world.node.connect()
     world.create(client, "t")
     for value in (b"a", b"b"):
         assert produced(world.ask(client, produce("t", world.batch(value), acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse))[0] == 0
     first = latest_epoch(world)
-    world.node.kill()
+    world.node.stop()
+    world.disk.remove("/data/.kafka_cleanshutdown")
     world.node.start()
     world.settle()
     client = world.node.connect()

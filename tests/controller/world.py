@@ -80,6 +80,7 @@ class World:
             features=[Feature("metadata.version", 30, int(named.get("metadata-version-max", "30")))],
             rack=named.get("rack"),
             log_dirs=[directory(letter) for letter in named.get("dirs", "ABCDEFG"[int(words[0])])],
+            previous_broker_epoch=int(named.get("stopped-cleanly", -1)),
         )
         reply, lines = self._decided(request)
         return [*lines, f"-> {code_of(reply.error_code).name} epoch={reply.broker_epoch}"]

@@ -80,7 +80,8 @@ def test_partitions_are_found_again_with_their_topic_ids_and_watermarks() -> Non
         log = log_dir.create(topic_partition, TOPIC_ID, SMALL, NOW)
         for _ in range(50):
             log.append(batch(2), EPOCH, NOW)
-    log_dir.close({T0: Offset(100), other: Offset(40)}, NOW, broker_epoch=17)
+    log_dir.broker_epoch = 17
+    log_dir.close({T0: Offset(100), other: Offset(40)}, NOW)
     assert json.loads(disk.read("data/.kafka_cleanshutdown") or b"") == {"version": 0, "brokerEpoch": 17}
     assert parse_offsets(disk.read("data/recovery-point-offset-checkpoint") or b"") == {T0: 100, other: 100}
     assert disk.read("data/t-0/partition.metadata") == f"version: 0\ntopic_id: {encode_uuid(TOPIC_ID)}".encode()
@@ -89,6 +90,24 @@ def test_partitions_are_found_again_with_their_topic_ids_and_watermarks() -> Non
     assert again.high_watermarks == {T0: 100, other: 40}
     assert [log.topic_id for log in again.logs.values()] == [TOPIC_ID] * 2
     assert [log.log_end_offset for log in again.logs.values()] == [100, 100]
+
+
+def test_the_epoch_of_the_former_life_is_known_after_a_clean_stop_only() -> None:
+    disk = SimulatedDisk()
+    for content, epoch in (
+        (b'{"version":0,"brokerEpoch":17}', 17),
+        (b"[]", -1),
+        (b"{", -1),
+        (b'{"version":0}', -1),
+        (b'{"brokerEpoch":"1"}', -1),
+    ):
+        open_dir(disk).close({}, NOW)
+        disk.write("data/.kafka_cleanshutdown", content)
+        log_dir = open_dir(disk)
+        assert (log_dir.was_clean, log_dir.previous_broker_epoch) == (True, epoch)
+        disk.restart()
+        assert open_dir(disk).previous_broker_epoch == -1
+        disk.restart()
 
 
 def test_the_clean_mark_is_gone_as_soon_as_the_directory_is_open() -> None:
