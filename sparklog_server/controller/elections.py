@@ -133,12 +133,14 @@ def broker_restarted(
         return partition.leader == broker.node_id and partition.replicas == (broker.node_id,) and has_replica_online(partition, reborn)
 
     changes = broker_left(image, broker.node_id, settings_for, spared=leads_on)
-    if not was_clean:
-        changes += [
-            PartitionChangeRecord(partition_id=index, topic_id=topic_id, leader=broker.node_id)
-            for topic_id, index, name, partition in _partitions(image)
-            if leads_on(partition) and settings_for(name).sparklog_ack_flush == "never"
-        ]
+    doubtful = () if was_clean else image.topics_by_id.items()
+    changes += [
+        PartitionChangeRecord(partition_id=index, topic_id=topic_id, leader=broker.node_id)
+        for topic_id, topic in doubtful
+        if settings_for(topic.name).sparklog_ack_flush == "never"
+        for index, partition in enumerate(topic.partitions)
+        if leads_on(partition)
+    ]
     return changes
 
 
