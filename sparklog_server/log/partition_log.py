@@ -29,7 +29,7 @@ from .segment import RELATIVE_OFFSET_MAX, SNAPSHOT_SUFFIX, Segment, file_name
 from .segments import Segments
 from .settings import LogSettings
 from .swap_in import Cleaned
-from .time_lookup import first_at_or_after, latest
+from .time_lookup import TimeSearch
 from .transactions import Transactions, has_transactional, parts
 from .txn_index import AbortedTxn
 from .validate import HeaderFields, RecordsRefused, Sent, admitted, check_leaders_batches, stamp_own_batches
@@ -304,18 +304,24 @@ class PartitionLog:
 
     # -- look up
 
+    def time_search(self, timestamp: Millis | None, limit: Offset) -> TimeSearch:
+        """The search for the first record below `limit` that is `timestamp` or later, with None for the latest: to be run beside the loop."""
+        return TimeSearch(self._disk, self._segments.all, timestamp, start=self.log_start_offset, limit=limit)
+
     def offset_for_timestamp(self, timestamp: Millis, limit: Offset) -> tuple[Millis, Offset, LeaderEpoch] | None:
         """(timestamp, offset, leader epoch) of the first record below `limit` that is `timestamp` or later; None if there is none.
 
         Reads data. Raises RecordsRefused (CORRUPT_MESSAGE) if a batch cannot be decoded.
         """
-        found = first_at_or_after(self._segments.all, timestamp, start=self.log_start_offset, limit=limit)
+        search = self.time_search(timestamp, limit)
+        found = search.run()
+        search.learn()
         return None if found is None else (Millis(found[0]), Offset(found[1]), LeaderEpoch(found[2]))
 
     def max_timestamp(self) -> tuple[Millis, Offset]:
         """(greatest timestamp, offset of the first record that has it in its batch); (-1, -1) if no record has one. Reads data."""
-        timestamp, offset = latest(self._segments.all)
-        return Millis(timestamp), Offset(offset)
+        found = self.time_search(None, self.log_end_offset).run()
+        return (Millis(found[0]), Offset(found[1])) if found is not None else (Millis(NO_TIMESTAMP), Offset(-1))
 
     # -- leader epochs
 

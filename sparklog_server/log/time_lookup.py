@@ -1,55 +1,180 @@
 """Records by their time: over all segments of a log, the first that is late enough, and the latest of all.
 
-Segments and time indexes narrow it down to a batch; the batch is read and decoded to find the record. So this reads data, cold data too.
+Segments and time indexes narrow it down to a batch; the batch is read to find the record. So this reads data, cold data too, and is made to
+run beside the loop: a `TimeSearch` takes down what it needs of the log, and `run` opens the files by itself.
+
+    TimeSearch(log) ─► run, in a job ─► is_current? ─► learn what the indexes said; else search again
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from sparklog.errors import DecodeError, ErrorCode
-from sparklog.record.batch import NO_TIMESTAMP, decode_records
+from sparklog.kernels import scan
+from sparklog.record.batch import CODEC_BITS, HEADER_SIZE, NO_TIMESTAMP, TIMESTAMP_TYPE_BIT
+from sparklog.record.compression import DECOMPRESSED_BYTES_MAX, Buffer, Codec, decompress
+from sparklog_server.disk.door import Disk, DiskFile, StorageError
 
-from .segment import Segment
+from .segment import Segment, header_at, walk
 from .validate import HeaderFields, RecordsRefused
 
+_SEEK_BYTES = 8192
+_ANY_RATIO = 1 << 31
+"""What a log holds was let in once, under whatever ratio was allowed then."""
 
-def first_at_or_after(segments: Sequence[Segment], timestamp: int, *, start: int, limit: int) -> tuple[int, int, int] | None:
-    """(timestamp, offset, leader epoch) of the first record in `[start, limit)` that is `timestamp` or later; None if there is none.
+Found = tuple[int, int, int]
+"""(timestamp, offset, leader epoch) of a record."""
 
-    Raises RecordsRefused (CORRUPT_MESSAGE) if its batch cannot be decoded.
+
+class _Part(NamedTuple):
+    """A segment as it was when the search began. `begin` is where to look, or None if the index files must tell; with it goes the entry
+    of the time index that led there: (timestamp, relative offset)."""
+
+    segment: Segment
+    file: DiskFile
+    size: int
+    known: tuple[int, int]
+    begin: int | None
+    entry: tuple[int, int]
+
+
+class TimeSearch:
+    """A search for the first record in `[start, limit)` that is `timestamp` or later; with None, for the greatest timestamp of all.
+
+    Invariant: `run` reads nothing that the loop changes, and may run in any thread, once.
     """
-    for segment in segments:
-        if segment.base_offset >= limit:
+
+    __slots__ = ("_disk", "_limit", "_parts", "_segments", "_start", "_timestamp", "_twins")
+
+    def __init__(self, disk: Disk, segments: list[Segment], timestamp: int | None, *, start: int, limit: int) -> None:
+        self._disk = disk
+        self._segments = segments
+        self._timestamp = timestamp
+        self._start = start
+        self._limit = limit
+        self._parts = [_part(segment, timestamp) for segment in segments if segment.base_offset < limit or timestamp is None]
+        self._twins: dict[int, Segment] = {}  # by the index of the part: opened by the job for itself
+
+    # -- on the loop
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the log still has the files that were looked at: if not, what was found or missed says nothing."""
+        there = {segment.base_offset: segment for segment in self._segments}
+        return all(there.get(part.segment.base_offset) is part.segment and part.segment.file is part.file for part in self._parts)
+
+    def learn(self) -> None:
+        """Let the log's segments know what the job had to read; only while `is_current`."""
+        for index, twin in self._twins.items():
+            segment = self._parts[index].segment
+            if segment.time_index is None:
+                segment.max_timestamp, segment.max_timestamp_offset = twin.max_timestamp, twin.max_timestamp_offset
+                if twin.time_index is not None:  # rebuilt, since the files cannot be believed
+                    segment.index, segment.time_index = twin.index, twin.time_index
+
+    # -- in the job
+
+    def run(self) -> Found | None:
+        """What is sought; None if there is none. Raises StorageError, and RecordsRefused (CORRUPT_MESSAGE) for a batch that is broken."""
+        return self._latest() if self._timestamp is None else self._first(self._timestamp)
+
+    def outcome(self) -> Found | RecordsRefused | StorageError | None:
+        """`run`, with what it raises as a value."""
+        try:
+            return self.run()
+        except (RecordsRefused, StorageError) as error:
+            return error.with_traceback(None)
+
+    def _first(self, timestamp: int) -> Found | None:
+        for index, part in enumerate(self._parts):
+            if self._max_timestamp(index, part)[0] < timestamp:
+                continue
+            for position, header in self._batches(index, part, timestamp):
+                if header[0] >= self._limit:
+                    return None
+                if header[8] < timestamp:
+                    continue
+                found = self._record(index, part, position, header, timestamp, self._start)
+                if found is not None:
+                    return found if found[1] < self._limit else None
+        return None
+
+    def _latest(self) -> Found | None:
+        index = max(range(len(self._parts)), key=lambda index: self._max_timestamp(index, self._parts[index])[0])
+        part = self._parts[index]
+        timestamp, last_offset = self._max_timestamp(index, part)
+        if timestamp == NO_TIMESTAMP:
             return None
-        if segment.read_max_timestamp()[0] < timestamp:
-            continue
-        for position, header in segment.find_timestamp(timestamp, start):
-            if header[0] >= limit:
-                return None
-            for at, offset in _timestamps(segment, position, header):
-                if at >= timestamp and offset >= start:
-                    return (at, offset, header[2]) if offset < limit else None
-    return None
+        for position, header in self._batches(index, part, timestamp):
+            if header[0] + header[6] >= last_offset:
+                found = self._record(index, part, position, header, timestamp, 0)
+                return found if found is not None and found[0] == timestamp and found[1] < self._limit else None
+        return None
+
+    def _max_timestamp(self, index: int, part: _Part) -> tuple[int, int]:
+        """(greatest timestamp, last offset of the first batch that has it)."""
+        return part.known if part.begin is not None or part.known[0] != NO_TIMESTAMP else self._twin(index, part).read_max_timestamp()
+
+    def _batches(self, index: int, part: _Part, timestamp: int) -> Iterator[tuple[int, HeaderFields]]:
+        """The batches from the first one on that may be at `timestamp` or later."""
+        twin = self._twin(index, part)
+        if part.begin is None:
+            return twin.find_timestamp(timestamp, self._start)
+        return walk(twin.file, part.begin if _bears_out(twin, part) else 0, chunk_bytes=_SEEK_BYTES)
+
+    def _twin(self, index: int, part: _Part) -> Segment:
+        twin = self._twins.get(index)
+        if twin is None:
+            twin = Segment.open(self._disk, part.segment.directory, part.segment.base_offset)
+            twin.file.pread(0, 1)
+            twin.file.close()  # it is open now, and a closed file is not taken away by the bound on open files
+            twin.file.size = min(twin.file.size, part.size)
+            twin.settle()
+            twin.max_timestamp, twin.max_timestamp_offset = part.known
+            self._twins[index] = twin
+        return twin
+
+    def _record(self, index: int, part: _Part, position: int, header: HeaderFields, timestamp: int, start: int) -> Found | None:
+        """The first record of a batch that is `timestamp` or later, at `start` or beyond."""
+        twin = self._twin(index, part)
+        body: Buffer = memoryview(twin.read_batch(position, header))[HEADER_SIZE:]
+        append_timestamp = header[8] if header[5] & TIMESTAMP_TYPE_BIT else None
+        try:
+            if header[5] & CODEC_BITS:
+                body = decompress(Codec(header[5] & CODEC_BITS), body, DECOMPRESSED_BYTES_MAX, _ANY_RATIO)
+            found = scan.find_timestamp(body, 0, header[12], header[0], header[7], append_timestamp, timestamp, start)
+        except (DecodeError, ValueError) as error:
+            reason = error.args[2] if len(error.args) == 3 else error
+            raise RecordsRefused(ErrorCode.CORRUPT_MESSAGE, f"{twin.file.path} at {position}: {reason}") from error
+        return None if found is None else (found[0], found[1], header[2])
 
 
-def latest(segments: Sequence[Segment]) -> tuple[int, int]:
-    """(greatest timestamp, offset of the first record that has it in its batch); (-1, -1) if no record has a timestamp.
-
-    Raises RecordsRefused (CORRUPT_MESSAGE) if its batch cannot be decoded.
-    """
-    best = max(segments, key=lambda segment: segment.read_max_timestamp()[0])
-    timestamp, last_offset = best.read_max_timestamp()
-    found = best.find(last_offset) if timestamp != NO_TIMESTAMP else None
-    if found is not None:
-        for at, offset in _timestamps(best, *found):
-            if at == timestamp:
-                return at, offset
-    return NO_TIMESTAMP, -1
+def run_all(searches: Sequence[TimeSearch]) -> list[Found | RecordsRefused | StorageError | None]:
+    """The job: the outcome of each search."""
+    return [search.outcome() for search in searches]
 
 
-def _timestamps(segment: Segment, position: int, header: HeaderFields) -> list[tuple[int, int]]:
-    """(timestamp, offset) of each record of a batch."""
-    try:
-        records = decode_records(segment.read_batch(position, header), verify_crc=False, include_control=True)
-    except DecodeError as error:
-        raise RecordsRefused(ErrorCode.CORRUPT_MESSAGE, f"{segment.file.path} at {position}: {error}") from error
-    return [(record.timestamp, record.offset) for record in records]
+def _bears_out(twin: Segment, part: _Part) -> bool:
+    """Whether the log bears out what the indexes in memory say, which came from files without checksums."""
+    assert part.begin is not None
+    timestamp, relative = part.entry
+    if timestamp == NO_TIMESTAMP:
+        return part.begin == 0
+    offset = twin.base_offset + relative
+    first = header_at(twin.file, part.begin)
+    if first is None or not twin.base_offset <= first[0] <= offset:
+        return False
+    for _, header in walk(twin.file, part.begin, chunk_bytes=_SEEK_BYTES):
+        if header[0] + header[6] >= offset:
+            return header[8] == timestamp
+    return False
+
+
+def _part(segment: Segment, timestamp: int | None) -> _Part:
+    known = segment.max_timestamp, segment.max_timestamp_offset
+    begin, entry = None, (NO_TIMESTAMP, 0)
+    if segment.index is not None and segment.time_index is not None:
+        # In memory, and growing: what they say now bounds where to look. An index says only where to begin.
+        entry = segment.time_index.entry_below(known[0] if timestamp is None else timestamp)
+        begin = segment.index.lookup(entry[1]) if entry[0] != NO_TIMESTAMP else 0
+    return _Part(segment, segment.file, segment.file.size, known, begin, entry)

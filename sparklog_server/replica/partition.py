@@ -15,6 +15,7 @@ from sparklog.model import Instant, LeaderEpoch, Millis, NodeId, Offset, TopicPa
 from sparklog_server.disk.door import DiskFile, StorageError
 from sparklog_server.log.partition_log import AppendResult, PartitionLog
 from sparklog_server.log.settings import INT64_MAX, LogSettings
+from sparklog_server.log.time_lookup import Found, TimeSearch
 from sparklog_server.log.validate import RecordsRefused, Sent
 from sparklog_server.replica.leader import LeaderReplica
 from sparklog_server.replica.purgatory import Purgatory
@@ -216,29 +217,19 @@ class Partition:
         except StorageError as error:
             raise self._failed(error) from error
 
-    def offset_for_timestamp(self, timestamp_ms: Millis, limit: Offset) -> tuple[Millis, Offset, LeaderEpoch] | None:
-        """Timestamp, offset and epoch of the first record below `limit` at or after `timestamp_ms`. Raises PartitionUnavailable."""
-        try:
-            return self.log.offset_for_timestamp(timestamp_ms, limit)
-        except StorageError as error:
-            raise self._failed(error) from error
-        except RecordsRefused as unreadable:
-            raise PartitionUnavailable(unreadable.code) from unreadable
+    def time_search(self, timestamp_ms: Millis | None, limit: Offset) -> TimeSearch:
+        """The search for the first record below `limit` at or after `timestamp_ms`; with None, for the greatest timestamp (KIP-734)."""
+        return self.log.time_search(timestamp_ms, limit)
 
-    def max_timestamp(self, limit: Offset) -> tuple[Millis, Offset, LeaderEpoch] | None:
-        """Timestamp, offset and epoch of the record with the greatest timestamp, if it is below `limit` (KIP-734).
-
-        Raises PartitionUnavailable.
-        """
-        try:
-            timestamp_ms, offset = self.log.max_timestamp()
-        except StorageError as error:
-            raise self._failed(error) from error
-        except RecordsRefused as unreadable:
-            raise PartitionUnavailable(unreadable.code) from unreadable
-        if offset < 0 or offset >= limit:
-            return None
-        return timestamp_ms, offset, self.epoch_at(offset)
+    def searched(self, search: TimeSearch, outcome: Found | RecordsRefused | StorageError | None) -> Found | None:
+        """What a search found that ran beside the loop and is current. Raises PartitionUnavailable."""
+        self.leader_for(-1)
+        if isinstance(outcome, StorageError):
+            raise self._failed(outcome) from outcome
+        if isinstance(outcome, RecordsRefused):
+            raise PartitionUnavailable(outcome.code) from outcome
+        search.learn()
+        return outcome
 
     def epoch_at(self, offset: Offset) -> LeaderEpoch:
         """The leader epoch in which the record at `offset` was written; -1 if unknown."""

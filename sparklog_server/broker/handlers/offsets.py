@@ -1,10 +1,13 @@
 """ListOffsets: an offset for a timestamp, or for one of the special ones.
 
 `latest` waits until the high watermark reaches the log end seen on arrival, so a producer's acks=1 followed by read-latest never misses its
-own record although it is shown only once it is durable.
+own record although it is shown only once it is durable. Who asks by time has the log searched by a job, for it may read cold files.
 """
 
 from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple, cast
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, Millis, Offset, OffsetAndEpoch
@@ -18,6 +21,9 @@ from sparklog.wire.messages.list_offsets import (
 from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import Call, Parked
+from sparklog_server.disk.door import StorageError
+from sparklog_server.log.time_lookup import Found, TimeSearch, run_all
+from sparklog_server.log.validate import RecordsRefused
 from sparklog_server.replica.partition import Partition, PartitionUnavailable
 from sparklog_server.replica.purgatory import PurgatoryFull
 
@@ -31,6 +37,7 @@ EARLIEST_PENDING_UPLOAD = -6
 _SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 _NOT_AVAILABLE_SINCE = 5
 _READ_COMMITTED = 1
+_SEARCHES_MAX = 3  # compaction and retention may change the files under a search
 _WAIT_MS = 30_000  # Kafka's default request.timeout.ms: a client has given up by then
 
 
@@ -52,10 +59,45 @@ def list_offsets(context: Context, call: Call, request: ListOffsetsRequest, now:
             except PartitionUnavailable as unavailable:
                 part.error_code = unavailable.code
         response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=parts))
-    if not waiting.remaining:
+    if not waiting.remaining and not waiting.searches:
         return response
     context.park(waiting, _WAIT_MS, now)
+    if waiting.searches:
+        _search(context, waiting, waiting.searches, attempt=1)
     return Parked.MUTING
+
+
+def _search(context: Context, waiting: "_ParkedLatest", searches: "list[_Search]", *, attempt: int) -> None:
+    """Search the logs beside the loop."""
+    job = partial(run_all, tuple(search.search for search in searches))
+    context.run(waiting.call, job, partial(_searched, context, waiting, searches, attempt))
+
+
+def _searched(
+    context: Context, waiting: "_ParkedLatest", searches: "list[_Search]", attempt: int, result: object, now: Instant
+) -> ListOffsetsResponse | Parked:
+    """Fill in what was found, and search once more where the log has changed its files meanwhile."""
+    again: list[_Search] = []
+    outcomes = cast("Sequence[Found | RecordsRefused | StorageError | None]", result)
+    for search, outcome in zip(searches, outcomes, strict=True):
+        part = search.part
+        try:
+            if search.search.is_current:
+                found = search.partition.searched(search.search, outcome)
+                if found is not None:
+                    part.timestamp, part.offset, part.leader_epoch = found
+            elif attempt < _SEARCHES_MAX:
+                search.partition.leader_for(-1)
+                timestamp, limit = search.asked
+                again.append(search._replace(search=search.partition.time_search(timestamp, limit)))
+            else:
+                part.error_code = _not_available(waiting.call)
+        except PartitionUnavailable as unavailable:
+            part.error_code = unavailable.code
+    waiting.searches = again
+    if again:
+        _search(context, waiting, again, attempt=attempt + 1)
+    return Parked.MUTING if waiting.remaining or again else waiting.response
 
 
 def _repeated(request: ListOffsetsRequest) -> frozenset[tuple[str, int]]:
@@ -87,18 +129,22 @@ def _answer(
         part.offset = -1  # nothing is tiered
     else:
         limit = partition.last_stable_offset if waiting.is_committed_only else leader.high_watermark
-        found = (
-            partition.max_timestamp(limit)
-            if asked.timestamp == MAX_TIMESTAMP
-            else partition.offset_for_timestamp(Millis(asked.timestamp), limit)
-        )
-        if found is not None:
-            part.timestamp, part.offset, part.leader_epoch = found
+        timestamp = None if asked.timestamp == MAX_TIMESTAMP else Millis(asked.timestamp)
+        waiting.searches.append(_Search(partition, partition.time_search(timestamp, limit), part, (timestamp, limit)))
 
 
 def _not_available(call: Call) -> ErrorCode:
     """The offset will be known later, in a code that the client knows."""
     return ErrorCode.OFFSET_NOT_AVAILABLE if call.version >= _NOT_AVAILABLE_SINCE else ErrorCode.LEADER_NOT_AVAILABLE
+
+
+class _Search(NamedTuple):
+    """One partition whose log is searched by time: `asked` is (timestamp or None for the greatest, limit)."""
+
+    partition: Partition
+    search: TimeSearch
+    part: ListOffsetsPartitionResponse
+    asked: tuple[Millis | None, Offset]
 
 
 class _Share:
@@ -131,19 +177,20 @@ class _Share:
     def woken(self, now: Instant) -> ListOffsetsResponse | None:
         self.fill()
         self.whole.remaining.remove(self)
-        return None if self.whole.remaining else self.whole.response
+        return None if self.whole.remaining or self.whole.searches else self.whole.response
 
 
 class _ParkedLatest:
-    """A ListOffsets of which the shares in `remaining` are not known yet."""
+    """A ListOffsets of which the shares in `remaining` and the `searches` are not known yet."""
 
-    __slots__ = ("call", "is_committed_only", "remaining", "response")
+    __slots__ = ("call", "is_committed_only", "remaining", "response", "searches")
 
     def __init__(self, call: Call, response: ListOffsetsResponse, *, is_committed_only: bool) -> None:
         self.call = call
         self.response = response
         self.is_committed_only = is_committed_only
         self.remaining: list[_Share] = []
+        self.searches: list[_Search] = []
 
     def add(self, partition: Partition, until: Offset, part: ListOffsetsPartitionResponse) -> None:
         """Fill `part` now if the high watermark has reached `until`, else when it does."""
@@ -161,6 +208,8 @@ class _ParkedLatest:
     def expired(self, now: Instant) -> ListOffsetsResponse:
         for share in self.remaining:
             share.fill()
+        for search in self.searches:
+            search.part.error_code = ErrorCode.REQUEST_TIMED_OUT
         self.remaining.clear()
         return self.response
 
