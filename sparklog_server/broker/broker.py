@@ -24,6 +24,7 @@ from sparklog.wire.messages.allocate_producer_ids import AllocateProducerIdsResp
 from sparklog.wire.messages.api_versions import ApiVersionsResponse
 from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from sparklog.wire.messages.broker_registration import BrokerRegistrationResponse
+from sparklog.wire.messages.create_topics import CreateTopicsResponse
 from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import allow_all
 from sparklog_server.broker.context import (
@@ -31,19 +32,23 @@ from sparklog_server.broker.context import (
     AutoCreation,
     Context,
     FailureReport,
+    GroupTopic,
     ProducerIdBlock,
     Proposed,
     Registration,
     RequestJob,
     Unfencing,
 )
+from sparklog_server.broker.coordinated import settle
 from sparklog_server.broker.directories import open_log_dirs, registration
 from sparklog_server.broker.dispatch import HANDLERS, SERVED
+from sparklog_server.broker.groups import Groups
 from sparklog_server.broker.handlers.api_versions import served_versions
 from sparklog_server.broker.log_settings import cleaning_limits, log_settings
 from sparklog_server.broker.quorum import Quorum
 from sparklog_server.broker.session import Call, Parked, Session, Wakeable
 from sparklog_server.config.settings import BrokerSettings, TopicSettings
+from sparklog_server.coordinator.runtime import ShardWaits
 from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.log.log_dir import LogDir
 from sparklog_server.log.settings import LogSettings
@@ -158,6 +163,7 @@ class Broker:
             cluster_id,
             self._quorum,
             self._partitions,
+            Groups(settings, tickets=self._ticket, entropy=self._entropy, trace=self._trace),
             allow_all,
             served=SERVED,
             tickets=self._ticket,
@@ -260,7 +266,7 @@ class Broker:
         job = self._context.jobs.pop(ticket, None)
         if job is not None:
             self._job_finished(job, result, now)
-        elif not self._partitions.finished(ticket, result, now):
+        elif not self._partitions.finished(ticket, result, now) and not self._context.groups.finished(ticket, result, now):
             self._effects.extend(self._quorum.synced(ticket, error, now))
         self._effects.extend(self._partitions.jobs)
         self._partitions.jobs.clear()
@@ -291,6 +297,8 @@ class Broker:
         self._effects.extend(self._partitions.due_checkpoints(now))
         self._effects.extend(self._partitions.due_retention(now))
         self._effects.extend(self._partitions.due_cleaning(now))
+        if not self.is_stopping:
+            self._context.groups.tick(now)
         deadline = self._quorum.deadline()
         if deadline is not None and deadline <= now.mono_us:
             self._effects.extend(self._quorum.tick(now))
@@ -301,7 +309,8 @@ class Broker:
         timers = self._context.timers
         while timers and (timers[0][2].call.answer is not None or timers[0][2].call.session.is_closing):
             heappop(timers)
-        deadlines = (timers[0][0] if timers else None, self._quorum.deadline(), self._partitions.deadline())
+        groups = None if self.is_stopping else self._context.groups.deadline()
+        deadlines = (timers[0][0] if timers else None, self._quorum.deadline(), self._partitions.deadline(), groups)
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     # -- requests
@@ -391,6 +400,9 @@ class Broker:
                 self._effects.extend(context.effects)
                 context.effects.clear()
                 self._publish(now)
+            elif partitions.led or context.groups.has_news:
+                for call, answer in settle(context, now):
+                    self._answer(call, answer)
             elif self._failed_directories and self.is_ready:
                 self._report_failures(now)
             elif self._resumable:
@@ -434,9 +446,12 @@ class Broker:
 
     def _wake(self, now: Instant) -> None:
         # Once each: a fetch of a thousand partitions reads them all when woken, and one sync may move them all.
-        released = cast(list[Wakeable], list(dict.fromkeys(self._partitions.released)))
+        released = cast(list[Wakeable | ShardWaits], list(dict.fromkeys(self._partitions.released)))
         self._partitions.released.clear()
         for waiting in released:
+            if isinstance(waiting, ShardWaits):
+                self._context.groups.woken(waiting, now)
+                continue
             call = waiting.call
             if call.answer is None and not call.session.is_closing:
                 answer = waiting.woken(now)
@@ -448,6 +463,7 @@ class Broker:
         quorum, partitions = self._quorum, self._partitions
         for delta in quorum.take_deltas():
             self._effects.extend(partitions.apply(delta, now))
+            self._context.groups.published(delta, now)
         for token, reply in quorum.take_committed():
             self._committed(token, reply, now)
 
@@ -478,7 +494,11 @@ class Broker:
                 self.is_ready = not reply.is_fenced
                 self._trace("broker-ready" if self.is_ready else "broker-still-fenced", node=self.settings.node_id)
             case FailureReport(), _:
-                pass
+                context.groups.check()
+            case GroupTopic(), CreateTopicsResponse():
+                context.groups.is_asked = False
+                if reply.topics[0].error_code not in (0, ErrorCode.TOPIC_ALREADY_EXISTS):
+                    self._partitions.released.extend(context.take_group_waiters())
             case _:
                 raise AssertionError(f"no one awaits {type(reply).__name__} by {token!r}")
 

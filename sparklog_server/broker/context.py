@@ -8,9 +8,10 @@ from sparklog.effects import Effect, Run
 from sparklog.model import Instant, Micros, Ticket, Uuid
 from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import Operation, Resource
+from sparklog_server.broker.groups import Groups
 from sparklog_server.broker.producer_ids import ProducerIds
 from sparklog_server.broker.quorum import Quorum
-from sparklog_server.broker.session import Call, Parked, Session, Waiting
+from sparklog_server.broker.session import Call, Parked, Session, Waiting, Wakeable
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.metadata.image import MetadataImage, TopicImage
 from sparklog_server.replica.partitions import Partitions
@@ -47,6 +48,10 @@ class Unfencing:
     """The token of the heartbeat that unfences this broker."""
 
 
+class GroupTopic:
+    """The token of the topic that keeps the groups."""
+
+
 class FailureReport:
     """The token of the heartbeat that tells of data directories that failed."""
 
@@ -73,6 +78,7 @@ class Context:
         cluster_id: str,
         quorum: Quorum,
         partitions: Partitions,
+        groups: Groups,
         allow: Allow,
         served: tuple[int, ...],
         *,
@@ -86,6 +92,8 @@ class Context:
         self.quorum = quorum
         self.partitions = partitions
         self.producer_ids = ProducerIds()
+        self.groups = groups
+        self.groups_awaited: list[Wakeable] = []
         self.auto_creations: set[str] = set()
         self.effects: list[Effect] = []
         self.disconnects: list[tuple[Session, str]] = []
@@ -111,6 +119,11 @@ class Context:
     def allow(self, call: Call, operation: Operation, resource: Resource, name: str) -> bool:
         """Whether the caller may do this."""
         return self._allow(call.session.principal, operation, resource, name)
+
+    def take_group_waiters(self) -> list[Wakeable]:
+        """Those who asked for a coordinator before it could be told; nobody waits after."""
+        waiting, self.groups_awaited = self.groups_awaited, []
+        return waiting
 
     def park(self, waiting: Waiting, timeout_ms: int, now: Instant) -> None:
         """Answer with `expired` after `timeout_ms`, unless it was answered before."""

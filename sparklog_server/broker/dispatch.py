@@ -5,19 +5,31 @@ from typing import Any
 
 from sparklog.model import Instant
 from sparklog.wire.messages.api_versions import ApiVersionsRequest
+from sparklog.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from sparklog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from sparklog.wire.messages.create_partitions import CreatePartitionsRequest
 from sparklog.wire.messages.create_topics import CreateTopicsRequest
+from sparklog.wire.messages.delete_groups import DeleteGroupsRequest
 from sparklog.wire.messages.delete_records import DeleteRecordsRequest
 from sparklog.wire.messages.delete_topics import DeleteTopicsRequest
 from sparklog.wire.messages.describe_cluster import DescribeClusterRequest
 from sparklog.wire.messages.describe_configs import DescribeConfigsRequest
+from sparklog.wire.messages.describe_groups import DescribeGroupsRequest
 from sparklog.wire.messages.fetch import FetchRequest
 from sparklog.wire.messages.find_coordinator import FindCoordinatorRequest
+from sparklog.wire.messages.heartbeat import HeartbeatRequest
 from sparklog.wire.messages.init_producer_id import InitProducerIdRequest
+from sparklog.wire.messages.join_group import JoinGroupRequest
+from sparklog.wire.messages.leave_group import LeaveGroupRequest
+from sparklog.wire.messages.list_groups import ListGroupsRequest
 from sparklog.wire.messages.list_offsets import ListOffsetsRequest
 from sparklog.wire.messages.metadata import MetadataRequest
+from sparklog.wire.messages.offset_commit import OffsetCommitRequest
+from sparklog.wire.messages.offset_delete import OffsetDeleteRequest
+from sparklog.wire.messages.offset_fetch import OffsetFetchRequest
 from sparklog.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from sparklog.wire.messages.produce import ProduceRequest
+from sparklog.wire.messages.sync_group import SyncGroupRequest
 from sparklog.wire.schema import Message
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.handlers.api_versions import api_versions
@@ -26,6 +38,18 @@ from sparklog_server.broker.handlers.coordinators import find_coordinator
 from sparklog_server.broker.handlers.delete_records import delete_records
 from sparklog_server.broker.handlers.epochs import offset_for_leader_epoch
 from sparklog_server.broker.handlers.fetch import fetch
+from sparklog_server.broker.handlers.group_offsets import offset_commit, offset_delete, offset_fetch
+from sparklog_server.broker.handlers.groups import (
+    consumer_group_describe,
+    consumer_group_heartbeat,
+    delete_groups,
+    describe_groups,
+    heartbeat,
+    join_group,
+    leave_group,
+    list_groups,
+    sync_group,
+)
 from sparklog_server.broker.handlers.metadata import describe_cluster, metadata
 from sparklog_server.broker.handlers.offsets import list_offsets
 from sparklog_server.broker.handlers.produce import produce
@@ -41,7 +65,15 @@ HANDLERS: dict[int, tuple[Handler, type[Message]]] = {
     1: (fetch, FetchRequest),
     2: (list_offsets, ListOffsetsRequest),
     3: (metadata, MetadataRequest),
+    8: (offset_commit, OffsetCommitRequest),
+    9: (offset_fetch, OffsetFetchRequest),
     10: (find_coordinator, FindCoordinatorRequest),
+    11: (join_group, JoinGroupRequest),
+    12: (heartbeat, HeartbeatRequest),
+    13: (leave_group, LeaveGroupRequest),
+    14: (sync_group, SyncGroupRequest),
+    15: (describe_groups, DescribeGroupsRequest),
+    16: (list_groups, ListGroupsRequest),
     18: (api_versions, ApiVersionsRequest),
     19: (create_topics, CreateTopicsRequest),
     20: (delete_topics, DeleteTopicsRequest),
@@ -50,6 +82,10 @@ HANDLERS: dict[int, tuple[Handler, type[Message]]] = {
     23: (offset_for_leader_epoch, OffsetForLeaderEpochRequest),
     32: (describe_configs, DescribeConfigsRequest),
     37: (create_partitions, CreatePartitionsRequest),
+    42: (delete_groups, DeleteGroupsRequest),
+    47: (offset_delete, OffsetDeleteRequest),
     60: (describe_cluster, DescribeClusterRequest),
+    68: (consumer_group_heartbeat, ConsumerGroupHeartbeatRequest),
+    69: (consumer_group_describe, ConsumerGroupDescribeRequest),
 }
 SERVED = tuple(HANDLERS)

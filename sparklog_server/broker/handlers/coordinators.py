@@ -1,23 +1,57 @@
 """FindCoordinator: which broker keeps a group or a transactional id.
 
-In a cluster of one it is this broker. Groups and transactions are not served yet, and the requests that would use them are not
-advertised: a client that is told its coordinator fails at once with what is missing, where "not available" would have it try again until
-its time is up (librdkafka: 45 s at every close).
+In a cluster of one it is this broker. The topic that keeps the groups is created when somebody first asks, and who asks before its shards
+are up to date waits for them: a refusal would cost every client its back-off. Transactions are not served yet, and the requests that would
+use them are not advertised: a client that is told its coordinator fails at once with what is missing.
 """
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, NodeId
 from sparklog.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from sparklog_server.broker.authorization import Operation, Resource
-from sparklog_server.broker.context import Context
-from sparklog_server.broker.session import Call
+from sparklog_server.broker.context import BROKER_PRINCIPAL, Context, GroupTopic
+from sparklog_server.broker.session import Call, Parked
 
 _BATCHED_SINCE = 4
-_RESOURCES = {0: Resource.GROUP, 1: Resource.TRANSACTIONAL_ID}
+_GROUP = 0
+_RESOURCES = {_GROUP: Resource.GROUP, 1: Resource.TRANSACTIONAL_ID}
+_WAIT_MS = 5_000
 
 
-def find_coordinator(context: Context, call: Call, request: FindCoordinatorRequest, now: Instant) -> FindCoordinatorResponse:
+def find_coordinator(context: Context, call: Call, request: FindCoordinatorRequest, now: Instant) -> FindCoordinatorResponse | Parked:
     """One coordinator for each key; INVALID_REQUEST for kinds of keys that are unknown."""
+    if request.key_type == _GROUP and not context.groups.is_settled:
+        waiting = _ParkedSearch(context, call, request)
+        context.groups_awaited.append(waiting)
+        context.park(waiting, _WAIT_MS, now)
+        if not context.groups.partition_count and not context.groups.is_asked:
+            context.groups.is_asked = True
+            context.propose(context.groups.topic_wanted(), GroupTopic(), BROKER_PRINCIPAL, now)
+        return Parked.FLOWING
+    return _found(context, call, request)
+
+
+class _ParkedSearch:
+    """Who asked for a coordinator before there was a topic for groups."""
+
+    __slots__ = ("_context", "_request", "call")
+
+    def __init__(self, context: Context, call: Call, request: FindCoordinatorRequest) -> None:
+        self.call = call
+        self._context = context
+        self._request = request
+
+    def woken(self, now: Instant) -> FindCoordinatorResponse:
+        return _found(self._context, self.call, self._request)
+
+    def expired(self, now: Instant) -> FindCoordinatorResponse:
+        return self.woken(now)
+
+    def abandoned(self) -> None:
+        """Dropped when the topic comes."""
+
+
+def _found(context: Context, call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     if call.version >= _BATCHED_SINCE:
         return FindCoordinatorResponse(coordinators=[_find(context, call, request.key_type, key) for key in request.coordinator_keys])
     found = _find(context, call, request.key_type, request.key)
@@ -33,6 +67,8 @@ def _find(context: Context, call: Call, key_type: int, key: str) -> Coordinator:
     if not context.allow(call, Operation.DESCRIBE, resource, key):
         is_group = resource is Resource.GROUP
         return _refused(key, ErrorCode.GROUP_AUTHORIZATION_FAILED if is_group else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "")
+    if resource is Resource.GROUP and not context.groups.partition_count:
+        return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "the topic that keeps the groups is not there yet")
     broker = context.image.brokers.get(NodeId(context.settings.node_id))
     endpoint = None if broker is None else broker.endpoint(call.session.listener)
     if broker is None or endpoint is None:

@@ -21,6 +21,7 @@ from sparklog.wire.messages.produce import (
 )
 from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.context import Context
+from sparklog_server.broker.internal_topics import INTERNAL_TOPICS
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.log.settings import LogSettings
 from sparklog_server.log.validate import NeedsJob, RecordsRefused, Sent, check_client_batch
@@ -117,7 +118,7 @@ def _topic_of(context: Context, call: Call, topic: TopicProduceData, request: Pr
         name = known.name
     if not context.allow(call, Operation.WRITE, Resource.TOPIC, name):
         return name, ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    return name, ErrorCode.NONE
+    return name, ErrorCode.INVALID_TOPIC_EXCEPTION if name in INTERNAL_TOPICS else ErrorCode.NONE
 
 
 def _partition_for(

@@ -184,7 +184,8 @@ class GroupShard:
     # -- the world, time, and those who wait
 
     def image_changed(self, delta: MetadataDelta, now: Instant) -> list[Decision]:
-        return self._modern.image_changed(delta, now)
+        forgotten = [Decision(records) for topic in delta.topics_deleted if (records := self._offsets.of_deleted_topic(topic.name))]
+        return [*forgotten, *self._modern.image_changed(delta, now)]
 
     def tick(self, now: Instant) -> list[Decision]:
         return [*self._classic.tick(now), *self._modern.tick(now), *self._group_offsets.tick(now)]

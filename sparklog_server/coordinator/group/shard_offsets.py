@@ -1,10 +1,9 @@
 """Offsets as their group allows them: who may commit, fetch and delete, and what expires."""
 
 from collections import deque
-from collections.abc import Callable
 
 from sparklog.errors import ErrorCode
-from sparklog.model import Instant, Micros, Millis
+from sparklog.model import Instant, Micros
 from sparklog.wire.messages.offset_commit import OffsetCommitRequest
 from sparklog.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from sparklog.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse, OffsetFetchResponseGroup
@@ -15,7 +14,6 @@ from .classic import ClassicGroup, State
 from .classic_requests import ClassicGroups
 from .group import Group
 from .offsets import IsStale, Offsets, refused_commit
-from .records import OffsetCommitValue
 from .settings import GroupSettings
 
 GROUP_ID_NOT_FOUND_SINCE = 9
@@ -107,9 +105,8 @@ class GroupOffsets:
         group = self._groups.get(group_id)
         if group is None:
             return NOTHING
-        records, is_all = self._offsets.expired(
-            group_id, _unused_since(group), group.is_subscribed_to, self._settings.offsets_retention_ms, now
-        )
+        retention_ms = self._settings.offsets_retention_ms
+        records, is_all = self._offsets.expired(group_id, group.offset_unused_since, group.is_subscribed_to, retention_ms, now)
         if is_all and group.is_empty():
             records = (*records, *group.tombstones())
         return Decision(records) if records else NOTHING
@@ -129,16 +126,3 @@ def _refusal_of(group: Group, request: OffsetCommitRequest) -> IsStale:
         return group.validate_commit_of(request.member_id, request.generation_id_or_member_epoch, topic_id, partition)
 
     return refusal
-
-
-def _unused_since(group: Group) -> Callable[[OffsetCommitValue], int] | None:
-    """From when on a commit's retention counts; None while the group may need all of them."""
-    if group.offset_unused_since(Millis(0)) is None:
-        return None
-
-    def since(value: OffsetCommitValue) -> int:
-        committed = Millis(value.commit_timestamp)
-        unused = group.offset_unused_since(committed)
-        return committed if unused is None else unused
-
-    return since

@@ -1,0 +1,167 @@
+"""Requests that a coordinator's shards answer: the tokens by which an answer finds its way back, and what is said when there is none."""
+
+from collections.abc import Callable
+from typing import Protocol, cast
+
+from sparklog.errors import ErrorCode
+from sparklog.model import Instant
+from sparklog.wire.schema import Message
+from sparklog_server.broker.context import Context
+from sparklog_server.broker.session import Call, Parked
+from sparklog_server.coordinator.command import Command
+
+Refusal = Callable[[ErrorCode], Message]
+"""Makes the answer that tells of an error."""
+
+
+class Token(Protocol):
+    """What goes to a shard with a command, and comes back with its reply."""
+
+    call: Call
+
+    def answered(self, reply: Message) -> Message | None:
+        """The shard's reply is here: the answer to the client, or None while more is to come."""
+
+    def refused(self, code: ErrorCode) -> Message | None:
+        """There will be no reply, and why."""
+
+
+class Asked:
+    """A request that one shard answers whole; `finish` may add to its reply what the handler knew before."""
+
+    __slots__ = ("_context", "_finish", "_group_id", "_refusal", "call")
+
+    def __init__(
+        self, context: Context, call: Call, group_id: str, refusal: Refusal, finish: Callable[[Message], Message] | None = None
+    ) -> None:
+        self.call = call
+        self._context = context
+        self._group_id = group_id
+        self._refusal = refusal
+        self._finish = finish
+
+    def answered(self, reply: Message) -> Message:
+        return reply if self._finish is None else self._finish(reply)
+
+    def refused(self, code: ErrorCode) -> Message:
+        return self.answered(self._refusal(code))
+
+    def expired(self, now: Instant) -> Message:
+        return self.refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    def abandoned(self) -> None:
+        self._context.groups.abandoned(self._group_id, self)
+
+
+class Gathered:
+    """A request of which several shards answer a part each; the parts keep the order in which they were asked for."""
+
+    __slots__ = ("_combine", "_missing", "_parts", "call")
+
+    def __init__(self, call: Call, count: int, combine: Callable[[list[Message]], Message]) -> None:
+        self.call = call
+        self._parts: list[Message | None] = [None] * count
+        self._missing = count
+        self._combine = combine
+
+    def put(self, index: int, part: Message) -> Message | None:
+        """The part at `index` is here; the whole when none is missing."""
+        self._parts[index] = part
+        self._missing -= 1
+        return None if self._missing else self._combine([one for one in self._parts if one is not None])
+
+    def expired(self, now: Instant) -> Message:
+        return self._combine([one for one in self._parts if one is not None])
+
+    def abandoned(self) -> None:
+        """Each shard's reply comes at once, or when what it rests on is committed, and is dropped then."""
+
+
+class Part:
+    """One shard's part of a gathered request."""
+
+    __slots__ = ("_index", "_refusal", "_whole", "call")
+
+    def __init__(self, whole: Gathered, index: int, refusal: Refusal) -> None:
+        self.call = whole.call
+        self._whole = whole
+        self._index = index
+        self._refusal = refusal
+
+    def answered(self, reply: Message) -> Message | None:
+        return self._whole.put(self._index, reply)
+
+    def refused(self, code: ErrorCode) -> Message | None:
+        return self._whole.put(self._index, self._refusal(code))
+
+
+def command_of(call: Call, request: Message) -> Command:
+    """A request as its shard gets it."""
+    return Command(request, call.version, call.client_id or "", "/" + call.session.peer_address.rpartition(":")[0].strip("[]"))
+
+
+def ask(
+    context: Context,
+    call: Call,
+    group_id: str,
+    request: Message,
+    refusal: Refusal,
+    now: Instant,
+    finish: Callable[[Message], Message] | None = None,
+) -> Message | Parked:
+    """Have the shard of a group answer."""
+    token = Asked(context, call, group_id, refusal, finish)
+    call.waiting = token
+    code = context.groups.send(group_id, command_of(call, request), token, now)
+    if code is ErrorCode.NONE:
+        return Parked.FLOWING
+    call.waiting = None
+    return token.refused(code)
+
+
+def gather(
+    context: Context,
+    call: Call,
+    asked: list[tuple[str, Message, Refusal]],
+    combine: Callable[[list[Message]], Message],
+    now: Instant,
+) -> Message | Parked:
+    """Have the shards of several groups answer, each (group, request, refusal) for itself."""
+    whole = Gathered(call, len(asked), combine)
+    call.waiting = whole
+    answer: Message | None = combine([]) if not asked else None
+    for index, (group_id, request, refusal) in enumerate(asked):
+        part = Part(whole, index, refusal)
+        code = context.groups.send(group_id, command_of(call, request), part, now)
+        if code is not ErrorCode.NONE:
+            answer = part.refused(code)
+    if answer is None:
+        return Parked.FLOWING
+    call.waiting = None
+    return answer
+
+
+def settle(context: Context, now: Instant) -> list[tuple[Call, Message]]:
+    """Take up what this node leads now, append what the turn decided; who is answered by that, and what."""
+    groups, partitions = context.groups, context.partitions
+    led, partitions.led = partitions.led, []
+    for partition in led:
+        groups.led(partition, now)
+    answers, refused, jobs = groups.take(now)
+    context.effects.extend(jobs)
+    if context.groups_awaited and groups.is_settled:
+        partitions.released.extend(context.take_group_waiters())
+    given: list[tuple[Call, Message]] = []
+    for answer in answers:
+        token = cast(Token, answer.token)
+        if token.call.answer is None and not token.call.session.is_closing:
+            reply = token.answered(answer.reply)
+            if reply is not None:
+                given.append((token.call, reply))
+    for refused_token, code in refused:
+        token = cast(Token, refused_token)
+        if token.call.answer is None and not token.call.session.is_closing:
+            reply = token.refused(code)
+            if reply is not None:
+                given.append((token.call, reply))
+    return given

@@ -1,0 +1,248 @@
+"""OffsetCommit, OffsetFetch and OffsetDelete: topics are checked here, the rest is for the shard that keeps the group."""
+
+from typing import cast
+
+from sparklog.errors import ErrorCode
+from sparklog.model import Instant
+from sparklog.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from sparklog.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from sparklog.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from sparklog.wire.schema import Message
+from sparklog_server.broker.authorization import Operation, Resource
+from sparklog_server.broker.context import Context
+from sparklog_server.broker.coordinated import Refusal, ask, gather
+from sparklog_server.broker.session import Call, Parked
+from sparklog_server.coordinator.group.offsets import refused_commit
+
+_TOPIC_IDS_SINCE = 10
+_MANY_GROUPS_SINCE = 8
+_GROUP_ERROR_SINCE = 2
+
+
+def offset_commit(context: Context, call: Call, request: OffsetCommitRequest, now: Instant) -> Message | Parked:
+    """Store how far a group has read; topics that are not there or may not be read are refused each for itself."""
+
+    def refusal(code: ErrorCode) -> OffsetCommitResponse:
+        return refused_commit(request, code)
+
+    if not context.allow(call, Operation.READ, Resource.GROUP, request.group_id):
+        return refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    refused: dict[int, OffsetCommitResponseTopic] = {}
+    accepted: list[OffsetCommitRequestTopic] = []
+    for position, topic in enumerate(request.topics):
+        code = _name_topic(context, call, topic) if call.version >= _TOPIC_IDS_SINCE else _check_topic(context, call, topic.name)
+        if code is ErrorCode.NONE:
+            accepted.append(topic)
+        else:
+            refused[position] = OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
+                    for partition in topic.partitions
+                ],
+            )
+    if not refused:
+        return ask(context, call, request.group_id, request, refusal, now)
+    if not accepted:
+        return OffsetCommitResponse(topics=list(refused.values()))
+
+    def finish(reply: Message) -> Message:
+        rest = iter(cast(OffsetCommitResponse, reply).topics)
+        return OffsetCommitResponse(topics=[refused.get(position) or next(rest) for position in range(len(request.topics))])
+
+    part = OffsetCommitRequest(
+        group_id=request.group_id,
+        generation_id_or_member_epoch=request.generation_id_or_member_epoch,
+        member_id=request.member_id,
+        group_instance_id=request.group_instance_id,
+        retention_time_ms=request.retention_time_ms,
+        topics=accepted,
+    )
+    return ask(context, call, request.group_id, part, lambda code: refused_commit(part, code), now, finish)
+
+
+def _name_topic(context: Context, call: Call, topic: OffsetCommitRequestTopic) -> ErrorCode:
+    known = context.topic_of_id(topic.topic_id)
+    if known is None:
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    topic.name = known.name
+    return _check_topic(context, call, known.name)
+
+
+def _check_topic(context: Context, call: Call, name: str) -> ErrorCode:
+    if not context.allow(call, Operation.READ, Resource.TOPIC, name):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return ErrorCode.NONE if name in context.image.topics_by_name else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def offset_fetch(context: Context, call: Call, request: OffsetFetchRequest, now: Instant) -> Message | Parked:
+    """What groups have committed, each from the shard that keeps it; versions before 8 ask for one group in a form of their own."""
+    groups = request.groups
+    if call.version < _MANY_GROUPS_SINCE:
+        topics = request.topics
+        groups = [
+            OffsetFetchRequestGroup(
+                group_id=request.group_id,
+                topics=None
+                if topics is None
+                else [OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes) for topic in topics],
+            )
+        ]
+    asked: list[tuple[str, Message, Refusal]] = []
+    early: dict[int, OffsetFetchResponseGroup] = {}
+    left_out: dict[int, list[tuple[int, OffsetFetchResponseTopics]]] = {}
+    for position, group in enumerate(groups):
+        if not context.allow(call, Operation.DESCRIBE, Resource.GROUP, group.group_id):
+            early[position] = _refused_group(group, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+            continue
+        left_out[position] = _leave_out(context, call, group)
+        asked.append((group.group_id, _fetch_of(group, request), _refusal_of(group)))
+
+    def combine(parts: list[Message]) -> Message:
+        rest = iter(parts)
+        answered = []
+        for position in range(len(groups)):
+            one = early.get(position)
+            if one is None:
+                one = cast(OffsetFetchResponse, next(rest)).groups[0]
+                if groups[position].topics is None:
+                    one.topics = [topic for topic in one.topics if context.allow(call, Operation.DESCRIBE, Resource.TOPIC, topic.name)]
+                _complete(context, call, one, left_out[position])
+            answered.append(one)
+        return OffsetFetchResponse(groups=answered) if call.version >= _MANY_GROUPS_SINCE else _single(answered[0], call.version)
+
+    return gather(context, call, asked, combine, now)
+
+
+def _fetch_of(group: OffsetFetchRequestGroup, request: OffsetFetchRequest) -> OffsetFetchRequest:
+    return OffsetFetchRequest(groups=[group], require_stable=request.require_stable)
+
+
+def _refusal_of(group: OffsetFetchRequestGroup) -> Refusal:
+    return lambda code: OffsetFetchResponse(groups=[_refused_group(group, code)])
+
+
+def _refused_group(group: OffsetFetchRequestGroup, code: ErrorCode) -> OffsetFetchResponseGroup:
+    return OffsetFetchResponseGroup(group_id=group.group_id, error_code=code)
+
+
+def _leave_out(context: Context, call: Call, group: OffsetFetchRequestGroup) -> list[tuple[int, OffsetFetchResponseTopics]]:
+    """Take the topics that may not be asked for out of a group's request, name the others; (position, answer) of what was taken out."""
+    if group.topics is None:
+        return []
+    out: list[tuple[int, OffsetFetchResponseTopics]] = []
+    kept = []
+    for position, topic in enumerate(group.topics):
+        code = ErrorCode.NONE
+        if call.version >= _TOPIC_IDS_SINCE:
+            known = context.topic_of_id(topic.topic_id)
+            if known is None:
+                code = ErrorCode.UNKNOWN_TOPIC_ID
+            else:
+                topic.name = known.name
+        if code is ErrorCode.NONE and not context.allow(call, Operation.DESCRIBE, Resource.TOPIC, topic.name):
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        if code is ErrorCode.NONE:
+            kept.append(topic)
+        else:
+            partitions = [
+                OffsetFetchResponsePartitions(partition_index=index, committed_offset=-1, committed_leader_epoch=-1, error_code=code)
+                for index in topic.partition_indexes
+            ]
+            out.append((position, OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=partitions)))
+    group.topics = kept
+    return out
+
+
+def _complete(context: Context, call: Call, group: OffsetFetchResponseGroup, left_out: list[tuple[int, OffsetFetchResponseTopics]]) -> None:
+    """Put what was left out back in its place; tell topic ids where the version has no names."""
+    if group.error_code:
+        return
+    for position, topic in left_out:
+        group.topics.insert(position, topic)
+    group.topics = [
+        topic for topic in group.topics if context.allow(call, Operation.DESCRIBE, Resource.TOPIC, topic.name) or topic.partitions
+    ]
+    if call.version >= _TOPIC_IDS_SINCE:
+        named = []
+        for topic in group.topics:
+            known = context.image.topics_by_name.get(topic.name)
+            if topic.topic_id.count(0) == len(topic.topic_id):
+                if known is None:
+                    continue  # deleted since it was committed: there is no id to tell it by
+                topic.topic_id = known.topic_id
+            named.append(topic)
+        group.topics = named
+
+
+def _single(group: OffsetFetchResponseGroup, version: int) -> OffsetFetchResponse:
+    """The form that knows one group only."""
+    topics = [
+        OffsetFetchResponseTopic(
+            name=topic.name,
+            partitions=[
+                OffsetFetchResponsePartition(
+                    partition_index=part.partition_index,
+                    committed_offset=part.committed_offset,
+                    committed_leader_epoch=part.committed_leader_epoch,
+                    metadata=part.metadata,
+                    error_code=part.error_code,
+                )
+                for part in topic.partitions
+            ],
+        )
+        for topic in group.topics
+    ]
+    return OffsetFetchResponse(topics=topics, error_code=group.error_code)
+
+
+def offset_delete(context: Context, call: Call, request: OffsetDeleteRequest, now: Instant) -> Message | Parked:
+    """Forget what a group has committed for topics that it does not read any more (KIP-496)."""
+
+    def refusal(code: ErrorCode) -> Message:
+        return OffsetDeleteResponse(error_code=code)
+
+    if not context.allow(call, Operation.DELETE, Resource.GROUP, request.group_id):
+        return refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    refused: dict[int, OffsetDeleteResponseTopic] = {}
+    accepted: list[OffsetDeleteRequestTopic] = []
+    for position, topic in enumerate(request.topics):
+        code = _check_topic(context, call, topic.name)
+        if code is ErrorCode.NONE:
+            accepted.append(topic)
+        else:
+            parts = [OffsetDeleteResponsePartition(partition_index=part.partition_index, error_code=code) for part in topic.partitions]
+            refused[position] = OffsetDeleteResponseTopic(name=topic.name, partitions=parts)
+
+    def finish(reply: Message) -> Message:
+        response = cast(OffsetDeleteResponse, reply)
+        if not response.error_code:
+            rest = iter(response.topics)
+            response.topics = [refused.get(position) or next(rest) for position in range(len(request.topics))]
+        return response
+
+    part = OffsetDeleteRequest(group_id=request.group_id, topics=accepted)
+    return ask(context, call, request.group_id, part, refusal, now, finish)

@@ -1,0 +1,187 @@
+"""The requests of group members and of those who look after groups: checked here, decided by the shard that keeps the group."""
+
+from collections.abc import Callable
+from typing import cast
+
+from sparklog.errors import ErrorCode
+from sparklog.model import Instant
+from sparklog.wire.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from sparklog.wire.messages.consumer_group_describe import DescribedGroup as DescribedConsumerGroup
+from sparklog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+from sparklog.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from sparklog.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from sparklog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from sparklog.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from sparklog.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from sparklog.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from sparklog.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from sparklog.wire.schema import Message
+from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
+from sparklog_server.broker.context import Context
+from sparklog_server.broker.coordinated import Gathered, Part, Refusal, ask, command_of, gather
+from sparklog_server.broker.session import Call, Parked
+
+_NAMED_PROTOCOL_SINCE = 7
+_GROUP_OPERATIONS = (Operation.READ, Operation.DELETE, Operation.DESCRIBE)
+_UNKNOWN_OPERATIONS = -2147483648
+
+
+def join_group(context: Context, call: Call, request: JoinGroupRequest, now: Instant) -> Message | Parked:
+    """A member enters its group; the answer leaves when the rebalance is done (KIP-62, KIP-345, KIP-394)."""
+
+    def refusal(code: ErrorCode) -> Message:
+        name = None if call.version >= _NAMED_PROTOCOL_SINCE else ""
+        return JoinGroupResponse(error_code=code, generation_id=-1, protocol_name=name, member_id=request.member_id)
+
+    return _ask(context, call, request.group_id, request, refusal, now)
+
+
+def sync_group(context: Context, call: Call, request: SyncGroupRequest, now: Instant) -> Message | Parked:
+    """A member asks for its assignment; the answer leaves when the leader has handed it in."""
+    return _ask(context, call, request.group_id, request, lambda code: SyncGroupResponse(error_code=code), now)
+
+
+def heartbeat(context: Context, call: Call, request: HeartbeatRequest, now: Instant) -> Message | Parked:
+    """A member lives, and learns whether its group rebalances."""
+    return _ask(context, call, request.group_id, request, lambda code: HeartbeatResponse(error_code=code), now)
+
+
+def leave_group(context: Context, call: Call, request: LeaveGroupRequest, now: Instant) -> Message | Parked:
+    """Members leave without waiting for their sessions to end."""
+    return _ask(context, call, request.group_id, request, lambda code: LeaveGroupResponse(error_code=code), now)
+
+
+def consumer_group_heartbeat(context: Context, call: Call, request: ConsumerGroupHeartbeatRequest, now: Instant) -> Message | Parked:
+    """Everything a member of a KIP-848 group has to say, and to be told."""
+
+    def refusal(code: ErrorCode) -> Message:
+        return ConsumerGroupHeartbeatResponse(error_code=code)
+
+    for topic in request.subscribed_topic_names or ():
+        if not context.allow(call, Operation.DESCRIBE, Resource.TOPIC, topic):
+            return refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    return _ask(context, call, request.group_id, request, refusal, now)
+
+
+def _ask(context: Context, call: Call, group_id: str, request: Message, refusal: Refusal, now: Instant) -> Message | Parked:
+    if not context.allow(call, Operation.READ, Resource.GROUP, group_id):
+        return refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if not group_id:
+        return refusal(ErrorCode.INVALID_GROUP_ID)
+    return ask(context, call, group_id, request, refusal, now)
+
+
+def describe_groups(context: Context, call: Call, request: DescribeGroupsRequest, now: Instant) -> Message | Parked:
+    """State and members of groups, each from the shard that keeps it."""
+
+    def refusal(group_id: str) -> Refusal:
+        return lambda code: DescribeGroupsResponse(groups=[DescribedGroup(group_id=group_id, error_code=code)])
+
+    def whole(parts: list[Message]) -> Message:
+        groups = [group for part in parts for group in cast(DescribeGroupsResponse, part).groups]
+        for group in groups:
+            group.authorized_operations = _operations(context, call, group.group_id, is_wanted=request.include_authorized_operations)
+        return DescribeGroupsResponse(groups=groups)
+
+    return _each(
+        context, call, request.groups, Operation.DESCRIBE, lambda group: DescribeGroupsRequest(groups=[group]), refusal, whole, now
+    )
+
+
+def consumer_group_describe(context: Context, call: Call, request: ConsumerGroupDescribeRequest, now: Instant) -> Message | Parked:
+    """State and members of KIP-848 groups."""
+
+    def refusal(group_id: str) -> Refusal:
+        return lambda code: ConsumerGroupDescribeResponse(groups=[DescribedConsumerGroup(group_id=group_id, error_code=code)])
+
+    def whole(parts: list[Message]) -> Message:
+        groups = [group for part in parts for group in cast(ConsumerGroupDescribeResponse, part).groups]
+        for group in groups:
+            group.authorized_operations = _operations(context, call, group.group_id, is_wanted=request.include_authorized_operations)
+        return ConsumerGroupDescribeResponse(groups=groups)
+
+    return _each(
+        context,
+        call,
+        request.group_ids,
+        Operation.DESCRIBE,
+        lambda group: ConsumerGroupDescribeRequest(group_ids=[group]),
+        refusal,
+        whole,
+        now,
+    )
+
+
+def delete_groups(context: Context, call: Call, request: DeleteGroupsRequest, now: Instant) -> Message | Parked:
+    """Groups without members are forgotten, with their offsets."""
+
+    def refusal(group_id: str) -> Refusal:
+        return lambda code: DeleteGroupsResponse(results=[DeletableGroupResult(group_id=group_id, error_code=code)])
+
+    def whole(parts: list[Message]) -> Message:
+        return DeleteGroupsResponse(results=[result for part in parts for result in cast(DeleteGroupsResponse, part).results])
+
+    return _each(
+        context, call, request.groups_names, Operation.DELETE, lambda group: DeleteGroupsRequest(groups_names=[group]), refusal, whole, now
+    )
+
+
+def list_groups(context: Context, call: Call, request: ListGroupsRequest, now: Instant) -> Message | Parked:
+    """Every group that the caller may see."""
+    groups = context.groups
+    may_see_all = context.allow(call, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME)
+
+    def whole(parts: list[Message]) -> Message:
+        error = next((part.error_code for part in cast(list[ListGroupsResponse], parts) if part.error_code), 0)
+        listed = [group for part in cast(list[ListGroupsResponse], parts) for group in part.groups]
+        if not may_see_all:
+            listed = [group for group in listed if context.allow(call, Operation.DESCRIBE, Resource.GROUP, group.group_id)]
+        return ListGroupsResponse(error_code=error, groups=listed)
+
+    shards = groups.shards()
+    if not shards:
+        return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE if groups.partition_count else ErrorCode.NONE)
+    gathered = Gathered(call, len(shards), whole)
+    call.waiting = gathered
+    answer: Message | None = None
+    for position, index in enumerate(shards):
+        part = Part(gathered, position, lambda code: ListGroupsResponse(error_code=code))
+        code = groups.send_to_shard(index, command_of(call, request), part, now)
+        if code is not ErrorCode.NONE:
+            answer = part.refused(code)
+    if answer is None:
+        return Parked.FLOWING
+    call.waiting = None
+    return answer
+
+
+def _each(
+    context: Context,
+    call: Call,
+    group_ids: list[str],
+    operation: Operation,
+    request_for: Callable[[str], Message],
+    refusal_for: Callable[[str], Refusal],
+    combine: Callable[[list[Message]], Message],
+    now: Instant,
+) -> Message | Parked:
+    """Ask the shard of every group, once for each; what may not be asked is refused in its place."""
+    refused: list[Message] = []
+    asked: list[tuple[str, Message, Refusal]] = []
+    for group_id in dict.fromkeys(group_ids):
+        refusal = refusal_for(group_id)
+        if not context.allow(call, operation, Resource.GROUP, group_id):
+            refused.append(refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+        else:
+            asked.append((group_id, request_for(group_id), refusal))
+    return gather(context, call, asked, lambda parts: combine([*refused, *parts]), now)
+
+
+def _operations(context: Context, call: Call, group_id: str, *, is_wanted: bool) -> int:
+    """The operations that the caller may do on the group, as bits by their numbers (KIP-430)."""
+    if not is_wanted:
+        return _UNKNOWN_OPERATIONS
+    return sum(1 << operation for operation in _GROUP_OPERATIONS if context.allow(call, operation, Resource.GROUP, group_id))
