@@ -13,6 +13,8 @@ except ImportError:
 
 from sparklog import __version__
 from sparklog_server.cli.consume import consume
+from sparklog_server.cli.inspect import inspect
+from sparklog_server.cli.log_verify import log
 from sparklog_server.cli.produce import produce
 from sparklog_server.cli.start import start
 from sparklog_server.cli.topics import topics
@@ -22,13 +24,26 @@ EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+class Program(click.Group):
+    """The commands, as one that ends well when whoever read its output has enough: `sparklog consume | head` is no failure."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command line; click would turn a broken pipe into exit code 1."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # Python would complain at its end without this.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+
+
+@click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(__version__, prog_name="sparklog", message="%(prog)s %(version)s")
 def sparklog() -> None:
     """The streaming log for Python and Spark."""
 
 
-for command in (start, topics, produce, consume):
+for command in (start, topics, produce, consume, inspect, log):
     sparklog.add_command(command)
 
 
@@ -42,10 +57,6 @@ def main(arguments: list[str] | None = None) -> int:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read our output has enough: `sparklog consume | head` is no failure. Python would complain at its end without this.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except Exception as error:
         code = _exit_code(error)
         if code is None:

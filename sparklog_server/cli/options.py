@@ -90,10 +90,12 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
         return
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(*columns)
     for row in rows:
-        table.add_row(*map(str, row))
+        # Text, for brackets in a name are no markup.
+        table.add_row(*(Text(str(value)) for value in row))
     Console().print(table)
 
 

@@ -1,0 +1,118 @@
+"""`sparklog log verify`: a stopped broker's directory, checked whole."""
+
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from sparklog_server.cli.options import as_json, print_json, print_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from sparklog_server.log.examine import Finding
+    from sparklog_server.log.examine_directory import Report
+    from sparklog_server.log.examine_files import Reader
+
+EXIT_FAILURE = 1
+COLUMNS = ("partition", "state", "segments", "batches", "records", "bytes", "start_offset", "end_offset", "findings")
+
+
+@click.group()
+def log() -> None:
+    """Look after the files of a stopped broker."""
+
+
+@log.command()
+@click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False))
+@click.option("--deep", "is_deep", is_flag=True, help="Also the records of each batch: slower, for compressed ones are decompressed.")
+@as_json
+def verify(directory: str, is_deep: bool, is_json: bool) -> int:
+    """Check the log directory of a stopped broker whole, or one partition of it, and tell what was found, partition by partition.
+
+    Nothing is changed. The state of a partition is `sound`, `recoverable` (a broker mends it at its next start, and nothing promised is
+    lost) or `damaged`; the exit code is 1 where one is damaged. A directory that a running broker holds is refused.
+    """
+    from sparklog_server.disk.door import DirectoryInUse, StorageError
+    from sparklog_server.disk.os_disk import OsDisk
+    from sparklog_server.log.examine_directory import Looking, bytes_of, is_log_directory, verify
+
+    disk = OsDisk(is_read_only=True)
+    path = directory.rstrip("/") or "/"
+    names = disk.list(path)
+    if not is_log_directory(names) and not any(name.endswith(".log") for name in names):
+        raise click.ClickException(f"{path} is no log directory: it has neither meta.properties nor partitions")
+    locked = path if is_log_directory(names) else str(Path(path).absolute().parent)
+    try:
+        disk.lock(locked)
+        with progress(bytes_of(disk, path), path) as progressed:
+            reports = []
+            for report in verify(disk, path, Looking(also=readers(), is_deep=is_deep, progressed=progressed)):
+                reports.append(report)
+                if is_json:
+                    print_json(as_dict(report))
+                elif not sys.stdout.isatty():
+                    tell([report])
+        if not is_json and sys.stdout.isatty():
+            tell(reports)
+    except DirectoryInUse as error:
+        raise click.ClickException(f"{error.path} is held by a running broker: stop it first, or use `sparklog inspect`") from error
+    except StorageError as error:
+        raise click.ClickException(str(error)) from error
+    finally:
+        disk.unlock(locked)
+    sys.stdout.flush()
+    return EXIT_FAILURE if any(report.is_damaged for report in reports) else 0
+
+
+def readers() -> "Mapping[str, Reader]":
+    """Readers of files that are not the log's own."""
+    from sparklog_server.cli.inspect import other_readers
+
+    return other_readers()
+
+
+@contextmanager
+def progress(total: int, what: str) -> "Iterator[Callable[[int], None] | None]":
+    """A bar on standard error while that is a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda done: bar.advance(task, done)
+
+
+def tell(reports: "list[Report]") -> None:
+    """The partitions, and behind them what was found: lines with tabs begin with `partition`, `damage` or `note`."""
+    is_terminal = sys.stdout.isatty()
+    rows = [[report.name, report.state, *counts(report), len(report.findings) + report.more] for report in reports]
+    print_table(COLUMNS, rows if is_terminal else [["partition", *row] for row in rows])
+    found = [(finding, "damage" if finding.is_damage else "note") for report in reports for finding in report.findings]
+    if found or not is_terminal:
+        print_table(
+            ["", "file", "position", "what", "remedy"],
+            [[kind, f.path, "" if f.position is None else f.position, f.what, f.remedy] for f, kind in found],
+        )
+
+
+def counts(report: "Report") -> list[int]:
+    return [report.segments, report.batches, report.records, report.bytes, report.start_offset, report.end_offset]
+
+
+def as_dict(report: "Report") -> dict[str, object]:
+    return (
+        {"partition": report.name, "state": report.state}
+        | dict(zip(COLUMNS[2:8], counts(report), strict=True))
+        | {"findings": [finding_dict(finding) for finding in report.findings], "more_findings": report.more}
+    )
+
+
+def finding_dict(finding: "Finding") -> dict[str, object]:
+    return finding._asdict()
