@@ -17,6 +17,9 @@ from .settings import LogSettings
 from .txn_index import TXN_INDEX_SUFFIX
 
 DELETED_SUFFIX = ".deleted"
+_READ_AT_ONCE = 64
+Ages = dict[Offset, tuple[int, int]]
+"""(greatest timestamp, last offset of the batch that has it) by base offset."""
 _SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
 """The log first: its indexes alone are worth nothing, and are removed on opening."""
 
@@ -34,7 +37,8 @@ def count_deletable(
     """How many of the oldest segments may go, the active one included unless it is empty; none that reaches beyond `limit`.
 
     In Kafka's order: those below the log start, then those that exceed `retention.bytes`, then those older than `retention.ms`. A segment
-    without timestamps is as old as its roll, or as the opening of its log. Reads an index file of a sealed segment. Raises StorageError.
+    without timestamps is as old as its roll, or as the opening of its log. Reads an index file where `unread` is not empty. Raises
+    StorageError.
     """
     count = 0
     while count < len(segments) - 1 and segments[count + 1].base_offset <= log_start_offset:
@@ -55,6 +59,40 @@ def count_deletable(
         while count < committed and now_ms - _newest(segments[count], opened_ms) > settings.retention_ms:
             count += 1
     return count
+
+
+def unread(settled: Sequence[Segment], settings: LogSettings, now_ms: Millis) -> list[Segment]:
+    """The oldest segments whose greatest timestamps must be read before anybody can say whether they are too old, as `read_ages` does."""
+    if not settings.is_deleted or settings.retention_ms < 0:
+        return []
+    unknown: list[Segment] = []
+    for segment in settled:
+        if not segment.knows_max_timestamp:
+            unknown.append(segment)
+            if len(unknown) == _READ_AT_ONCE:
+                break
+        elif not unknown and now_ms - segment.max_timestamp <= settings.retention_ms:
+            break
+    return unknown
+
+
+def read_ages(segments: Sequence[Segment], oldest_kept_ms: int) -> Ages:
+    """The greatest timestamps of sealed segments, up to the first that is to be kept. Blocks: a job. Raises StorageError."""
+    ages: Ages = {}
+    for segment in segments:
+        twin = segment.twin()
+        ages[segment.base_offset] = twin.read_max_timestamp()
+        twin.close()
+        if ages[segment.base_offset][0] >= oldest_kept_ms:
+            break
+    return ages
+
+
+def note_ages(settled: Sequence[Segment], ages: Ages) -> None:
+    """Remember what `read_ages` found of those that are still there and do not know better: what was compacted since does."""
+    for segment in settled:
+        if segment.base_offset in ages and not segment.knows_max_timestamp:
+            segment.max_timestamp, segment.max_timestamp_offset = ages[segment.base_offset]
 
 
 def _next_offset(segments: Sequence[Segment], index: int, log_end_offset: Offset) -> Offset:

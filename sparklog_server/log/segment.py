@@ -176,6 +176,17 @@ class Segment:
             and (not len(self.time_index) or self._says(timestamp, offset))
         )
 
+    @property
+    def knows_max_timestamp(self) -> bool:
+        """Whether `read_max_timestamp` answers without reading."""
+        return self.time_index is not None or self.max_timestamp != NO_TIMESTAMP
+
+    def twin(self) -> "Segment":
+        """The files of this sealed segment through handles of their own, as a job must have them. Raises StorageError."""
+        twin = Segment.open(self._disk, self.directory, self.base_offset)
+        twin.settle()
+        return twin
+
     def read_max_timestamp(self) -> tuple[int, int]:
         """(greatest timestamp, last offset of the batch that has it); (-1, base offset) if no record has one."""
         if self.time_index is None and self.max_timestamp == NO_TIMESTAMP:

@@ -365,9 +365,9 @@ class Partitions:
             if begun is not None:
                 self.jobs.extend(self._begun(begun, now))
             return True
-        if self.retention.finished(ticket, result, now):
-            return True
-        followed = None if self.cleaning is None else self.cleaning.finished(ticket, result, now)
+        followed = self.retention.finished(ticket, result, now)
+        if followed is None and self.cleaning is not None:
+            followed = self.cleaning.finished(ticket, result, now)
         self.jobs.extend(followed or ())
         return followed is not None
 

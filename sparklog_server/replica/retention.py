@@ -2,17 +2,21 @@
 
     check ── a few logs a turn ──► renamed (job) ── file.delete.delay.ms ──► removed (job)
 
-A log whose active segment was rolled to be taken is looked at again once that is synced.
+A log whose active segment was rolled to be taken is looked at again once that is synced; one whose oldest segments have not told their
+ages in this life is looked at once a job has read them.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from heapq import heappop, heappush
 from typing import cast
 
 from sparklog.effects import Run
 from sparklog.model import Instant, Micros, Ticket, TopicPartition
+from sparklog.record.batch import NO_TIMESTAMP
 from sparklog_server.disk.door import StorageError
+from sparklog_server.log.retention import Ages, note_ages, read_ages, unread
 from sparklog_server.replica.partition import Partition
 
 _LOGS_PER_TURN = 32
@@ -37,6 +41,7 @@ class Retention:
         self._tickets = tickets
         self._trace = trace
         self._renames: dict[Ticket, Partition] = {}
+        self._readings: dict[Ticket, Partition] = {}
         self._removals: dict[Ticket, None] = {}
         self._doomed: list[tuple[Micros, Ticket, Callable[[], None]]] = []
 
@@ -52,8 +57,8 @@ class Retention:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether no file is being renamed or removed."""
-        return not self._renames and not self._removals
+        """Whether no file is being read, renamed or removed."""
+        return not self._readings and not self._renames and not self._removals
 
     def deadline(self) -> Micros | None:
         """When `due_jobs` has something to do."""
@@ -79,8 +84,17 @@ class Retention:
         return runs
 
     def _check(self, partition: Partition, now: Instant) -> list[Run]:
-        if partition.topic_partition in self.renaming:
+        if partition.topic_partition in self.renaming or partition.log.is_closed:
             return []
+        log = partition.log
+        segments = unread(log.settled_segments, log.settings, now.wall_ms)
+        if not segments or log.is_swapping:
+            return self._retire(partition, now)
+        ticket = self._tickets()
+        self._readings[ticket] = partition
+        return [Run(partial(read_ages, segments, now.wall_ms - log.settings.retention_ms), ticket)]
+
+    def _retire(self, partition: Partition, now: Instant) -> list[Run]:
         job = partition.retire(now)
         if partition.log.has_sealed_unsynced:
             self._again[partition] = None
@@ -93,16 +107,19 @@ class Retention:
         self.renaming[partition.topic_partition] = None
         return [Run(job, ticket)]
 
-    def finished(self, ticket: Ticket, result: object, now: Instant) -> TopicPartition | bool:
-        """The result of a job: the partition whose files are renamed now, or whether it was ours at all."""
+    def finished(self, ticket: Ticket, result: object, now: Instant) -> list[Run] | None:
+        """The result of a job and what follows; None if the ticket is somebody else's."""
+        reading = self._readings.pop(ticket, None)
+        if reading is not None:
+            return self._read(reading, result, now)
         if ticket in self._removals:
             del self._removals[ticket]
             if isinstance(result, StorageError):
                 self._trace("removal-failed", reason=str(result))
-            return True
+            return []
         partition = self._renames.pop(ticket, None)
         if partition is None:
-            return False
+            return None
         del self.renaming[partition.topic_partition]
         if callable(result):
             due_us = Micros(now.mono_us + partition.log.settings.file_delete_delay_ms * 1000)
@@ -110,4 +127,17 @@ class Retention:
         elif isinstance(result, StorageError) and not partition.log.is_closed:
             # Where the log is closed its directory has another name by now, and what is in it goes with it.
             partition.storage_failed(result)
-        return partition.topic_partition
+        return []
+
+    def _read(self, partition: Partition, result: object, now: Instant) -> list[Run]:
+        log = partition.log
+        if log.is_closed or partition.topic_partition in self.renaming or self._check_at_us is None:
+            return []
+        if not isinstance(result, StorageError):
+            ages = cast(Ages, result)
+            note_ages(log.settled_segments, ages)
+            if all(timestamp != NO_TIMESTAMP for timestamp, _ in ages.values()):
+                return self._check(partition, now)
+        # A segment without timestamps never knows them; and where the job failed, a file that is gone is no fault, and one that cannot be
+        # read is told here.
+        return self._retire(partition, now)

@@ -184,3 +184,36 @@ def test_a_round_of_compaction_under_way_touches_no_file_of_the_next_log(seed: i
     assert not [name for name in world.disk.list("/data/t-0") if name.endswith((".cleaned", ".swap", ".deleted"))]
     world.power_cut(seed)
     assert world.read("t") == (0, [b"new"])
+
+
+# -- the ages of segments
+
+
+def test_the_age_of_a_cold_segment_is_read_by_a_job_and_remembered() -> None:
+    world = ByHand(
+        **{"log.segment.bytes": str(1 << 20), "log.retention.ms": "3600000", "log.initial.task.delay.ms": "30000"},
+        **{"log.retention.check.interval.ms": "60000"},
+    )
+    world.create("t")
+    for _ in range(30):
+        assert world.send("t", bytes(100_000)) == 0
+    world.wait(1000)
+    world.broker.stop(world.now)
+    world.run_all()
+    assert world.broker.is_stopped
+    world.disk.restart()
+    world.start()
+    read: list[str] = []
+    world.disk.fault = lambda call, path: read.append(path) if call == "read" and path.endswith(".timeindex") else None
+    world.wait(40_000)
+    assert read == []
+    (ages,) = world.held
+    world.run(ages)
+    assert read == [f"/data/t-0/{0:020d}.timeindex"]  # the next is younger
+    world.wait(120_000)
+    assert (len(read), world.held) == (1, [])
+    world.wait(3_600_000)
+    world.run_all()
+    world.wait(70_000)
+    world.run_all()
+    assert world.read("t")[0] == ErrorCode.OFFSET_OUT_OF_RANGE
