@@ -1,0 +1,295 @@
+"""A group of KIP-848: the coordinator assigns, and moves each member to the assignment one at a time.
+
+    something changed ─► group epoch + 1 ─► a new target, in that epoch ─► every member, in its own time, reaches it
+
+    EMPTY         nobody is in it
+    ASSIGNING     the group epoch is ahead of the target's
+    RECONCILING   a member has not reached the target
+    STABLE        everyone has
+
+Everything here was replayed; `modern_heartbeat.py` decides, `modern_reconcile.py` takes a member one step further. The records are
+Kafka's, and each table says which of them fills it.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from sparklog.errors import ErrorCode
+from sparklog.model import Millis, Uuid
+from sparklog_server.coordinator.shard import CoordinatorRecord
+
+from .assignors import NOTHING_ASSIGNED, Target
+from .group import GroupKind
+from .modern_member import NOTHING, MemberState, ModernMember
+from .modern_records import (
+    assignment_tombstone,
+    epoch_tombstone,
+    member_tombstone,
+    partition_metadata_tombstone,
+    pattern_tombstone,
+    target_epoch_tombstone,
+    target_tombstone,
+)
+from .subscriptions import Resolved
+
+PROTOCOL_TYPE = "consumer"
+FIRST_EPOCH = 1
+_NOBODY = ""
+_COMMIT_WITH_EPOCHS = 9
+"""The version of OffsetCommit from which on a member epoch may stand where the generation did."""
+
+
+class ModernGroup:
+    """One group. Invariants: `_owners` has each partition that a member has or gives back; `_names` counts who wants a topic by name,
+    and each resolved pattern that matched it."""
+
+    __slots__ = (
+        "_names",
+        "_owners",
+        "_patterns",
+        "assignment_epoch",
+        "assignment_timestamp_ms",
+        "classic_count",
+        "group_epoch",
+        "group_id",
+        "has_partition_metadata",
+        "members",
+        "metadata_hash",
+        "resolved",
+        "static_members",
+        "targets",
+    )
+
+    kind = GroupKind.CONSUMER
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.group_epoch = FIRST_EPOCH
+        self.metadata_hash = 0
+        self.assignment_epoch = FIRST_EPOCH
+        self.assignment_timestamp_ms = Millis(0)
+        self.members: dict[str, ModernMember] = {}
+        self.targets: dict[str, Target] = {}
+        self.resolved: dict[str, Resolved] = {}
+        self.static_members: dict[str, str] = {}
+        self.has_partition_metadata = False
+        self.classic_count = 0
+        self._names: dict[str, int] = {}
+        self._patterns: dict[str, int] = {}
+        self._owners: dict[Uuid, dict[int, str]] = {}
+
+    # -- durable: what records say
+
+    def put_member(self, member: ModernMember) -> None:
+        """A member is new, or another than before."""
+        before = self.members.get(member.member_id)
+        self.members[member.member_id] = member
+        if member.instance_id is not None:
+            self.static_members[member.instance_id] = member.member_id
+        if before is None or before.topics != member.topics:
+            self._count_names(() if before is None else before.topics, member.topics)
+        if before is None or before.pattern != member.pattern:
+            self._count_pattern("" if before is None else before.pattern, member.pattern)
+        if before is None or before.assigned is not member.assigned or before.revoking is not member.revoking:
+            if before is not None:
+                self._disown(before)
+            for assigned in (member.assigned, member.revoking):
+                for topic_id, partitions in assigned.items():
+                    self._owners.setdefault(topic_id, {}).update(dict.fromkeys(partitions, member.member_id))
+        self.classic_count += (member.classic is not None) - (before is not None and before.classic is not None)
+
+    def remove_member(self, member_id: str) -> None:
+        """A member is forgotten."""
+        member = self.members.pop(member_id, None)
+        if member is None:
+            return
+        if member.instance_id is not None and self.static_members.get(member.instance_id) == member_id:
+            del self.static_members[member.instance_id]
+        self._count_names(member.topics, ())
+        self._count_pattern(member.pattern, "")
+        self._disown(member)
+        self.classic_count -= member.classic is not None
+
+    def put_resolved(self, pattern: str, resolved: Resolved | None) -> None:
+        """A pattern was resolved, or, with None, is forgotten."""
+        before = self.resolved.pop(pattern, None)
+        self._count_names(() if before is None else before.topics, () if resolved is None else resolved.topics)
+        if resolved is not None:
+            self.resolved[pattern] = resolved
+
+    def _count_names(self, before: Iterable[str], after: Iterable[str]) -> None:
+        _count(self._names, before, after)
+
+    def _count_pattern(self, before: str, after: str) -> None:
+        _count(self._patterns, [before] if before else [], [after] if after else [])
+
+    def _disown(self, member: ModernMember) -> None:
+        for assigned in (member.assigned, member.revoking):
+            for topic_id, partitions in assigned.items():
+                owners = self._owners.get(topic_id, {})
+                for partition in partitions:
+                    if owners.get(partition) == member.member_id:
+                        del owners[partition]
+                if not owners:
+                    self._owners.pop(topic_id, None)
+
+    # -- asked by decisions
+
+    def owner(self, topic_id: Uuid, partition: int) -> str:
+        """The id of the member that has the partition, or has not yet given it back; empty for nobody."""
+        owners = self._owners.get(topic_id)
+        return _NOBODY if owners is None else owners.get(partition, _NOBODY)
+
+    def static_member(self, instance_id: str | None) -> ModernMember | None:
+        """The member of that instance, present or away for a moment."""
+        return None if instance_id is None else self.members.get(self.static_members.get(instance_id, ""))
+
+    def subscribers_of(self, pattern: str) -> int:
+        """How many members subscribe to a pattern."""
+        return self._patterns.get(pattern, 0)
+
+    @property
+    def has_patterns(self) -> bool:
+        """Whether any member subscribes to one."""
+        return bool(self._patterns)
+
+    def patterns(self) -> Iterable[str]:
+        """The patterns that members subscribe to."""
+        return self._patterns
+
+    def names_after(
+        self,
+        removed: Iterable[ModernMember] = (),
+        added: Iterable[ModernMember] = (),
+        resolved: Mapping[str, Resolved | None] | None = None,
+    ) -> Iterable[str]:
+        """The topics subscribed to once these members have gone and come, and these patterns are resolved or forgotten."""
+        names = dict(self._names)
+        for member in removed:
+            _count(names, member.topics, ())
+        for member in added:
+            _count(names, (), member.topics)
+        for pattern, after in (resolved or {}).items():
+            before = self.resolved.get(pattern)
+            _count(names, before.topics if before else (), after.topics if after else ())
+        return names
+
+    def preferred_assignor(self, default: str, without: str | None = None, also: ModernMember | None = None) -> str:
+        """The assignor that most members ask for, of equals the first by name; `without` leaves a member out, `also` counts one more."""
+        votes: dict[str, int] = {}
+        for member_id, member in self.members.items():
+            if member_id != without and member.assignor is not None:
+                votes[member.assignor] = votes.get(member.assignor, 0) + 1
+        if also is not None and also.assignor is not None:
+            votes[also.assignor] = votes.get(also.assignor, 0) + 1
+        return min(votes, key=lambda name: (-votes[name], name)) if votes else default
+
+    def waits_for_others(self, member: ModernMember) -> bool:
+        """Whether a partition that the member is to have, and has not, is still another's."""
+        return member.state is MemberState.UNRELEASED_PARTITIONS and any(
+            partition not in member.assigned.get(topic_id, NOTHING) and self.owner(topic_id, partition)
+            for topic_id, partitions in self.targets.get(member.member_id, NOTHING_ASSIGNED).items()
+            for partition in partitions
+        )
+
+    # -- as the protocol of groups has it
+
+    def state_name(self) -> str:
+        """Empty, Assigning, Reconciling or Stable."""
+        if not self.members:
+            return "Empty"
+        if self.group_epoch > self.assignment_epoch:
+            return "Assigning"
+        epoch = self.assignment_epoch
+        return "Stable" if all(member.is_reconciled_to(epoch) for member in self.members.values()) else "Reconciling"
+
+    def listed_protocol_type(self) -> str:
+        """Always `consumer`."""
+        return PROTOCOL_TYPE
+
+    def is_empty(self) -> bool:
+        """Nobody is in it."""
+        return not self.members
+
+    def validate_commit(
+        self, member_id: str, instance_id: str | None, generation_or_epoch: int, *, is_transactional: bool, version: int
+    ) -> ErrorCode:
+        """May this member commit? NONE also for an epoch before its own: `validate_commit_of` has to be asked about each partition then.
+
+        A commit without member comes from an administrator, or from a transaction of an old client.
+        """
+        if generation_or_epoch < 0 and not self.members:
+            return ErrorCode.NONE
+        if is_transactional and generation_or_epoch == -1 and member_id == "" and instance_id is None:
+            return ErrorCode.NONE
+        member = self.members.get(member_id)
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if member.classic is None and not is_transactional and version < _COMMIT_WITH_EPOCHS:
+            return ErrorCode.UNSUPPORTED_VERSION
+        return ErrorCode.NONE if generation_or_epoch <= member.epoch else _stale(member)
+
+    def validate_commit_of(self, member_id: str, generation_or_epoch: int, topic_id: bytes, partition: int) -> ErrorCode:
+        """A member with an old epoch may commit what it has had since that epoch or before (KIP-1251)."""
+        member = self.members.get(member_id)
+        if member is None or generation_or_epoch == member.epoch:
+            return ErrorCode.NONE
+        since = member.epoch_of(Uuid(topic_id), partition)
+        return ErrorCode.NONE if since is not None and generation_or_epoch >= since else _stale(member)
+
+    def validate_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
+        """Strangers may read; a member must know its epoch."""
+        if member_id is None and member_epoch < 0:
+            return ErrorCode.NONE
+        member = self.members.get(member_id or "")
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.NONE if member.epoch == member_epoch else _stale(member)
+
+    def validate_offset_delete(self) -> ErrorCode:
+        """Always; of topics that are subscribed to, none are."""
+        return ErrorCode.NONE
+
+    def validate_delete(self) -> ErrorCode:
+        """Only an empty group."""
+        return ErrorCode.NONE if not self.members else ErrorCode.NON_EMPTY_GROUP
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """By name or by a pattern."""
+        return topic in self._names
+
+    def offset_unused_since(self, commit_timestamp_ms: Millis) -> Millis | None:
+        """Since the commit: while the topic is subscribed to the shard does not ask."""
+        return commit_timestamp_ms
+
+    def tombstones(self) -> list[CoordinatorRecord]:
+        """What forgets the group and its members, in an order in which nothing is forgotten before what rests on it."""
+        return self.tombstones_of(sorted(self.members))
+
+    def tombstones_of(self, member_ids: Iterable[str]) -> list[CoordinatorRecord]:
+        """The same, with these in the place of the members."""
+        member_ids = list(member_ids)
+        return [
+            *(assignment_tombstone(self.group_id, member_id) for member_id in member_ids),
+            *(target_tombstone(self.group_id, member_id) for member_id in member_ids),
+            target_epoch_tombstone(self.group_id),
+            *(member_tombstone(self.group_id, member_id) for member_id in member_ids),
+            *(pattern_tombstone(self.group_id, pattern) for pattern in sorted(self.resolved)),
+            partition_metadata_tombstone(self.group_id),
+            epoch_tombstone(self.group_id),
+        ]
+
+
+def _stale(member: ModernMember) -> ErrorCode:
+    return ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
+
+
+def _count(counts: dict[str, int], before: Iterable[str], after: Iterable[str]) -> None:
+    """Take one away for each of `before`, add one for each of `after`; what nobody counts any more is not there."""
+    for name in after:
+        counts[name] = counts.get(name, 0) + 1
+    for name in before:
+        left = counts.get(name, 0) - 1
+        if left > 0:
+            counts[name] = left
+        else:
+            counts.pop(name, None)

@@ -1,0 +1,191 @@
+"""A KIP-848 group in the course of one decision: what its records say already, and what those of this decision will.
+
+The steps are those of KIP-848, in this order: the member's word, the group epoch, the target, the member's next step.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from sparklog.model import Instant, Millis, Uuid
+from sparklog_server.coordinator.shard import CoordinatorRecord
+from sparklog_server.metadata.image import MetadataImage
+
+from .assignors import ASSIGNORS, NOTHING_ASSIGNED, Subscriber, Target
+from .modern import ModernGroup
+from .modern_member import ModernMember
+from .modern_reconcile import Goal, Owned, next_step
+from .modern_records import (
+    assignment_record,
+    epoch_record,
+    member_record,
+    partition_metadata_tombstone,
+    pattern_record,
+    pattern_tombstone,
+    removal_records,
+    target_epoch_record,
+    target_record,
+)
+from .subscriptions import Resolved, metadata_hash, topic_ids
+
+_MEMBERS_PER_ASSIGNMENT_MS = 10
+"""A thousand members take about 10 ms to assign. At most a tenth of the time goes there: the interval grows with the group."""
+
+
+class Change:
+    """A decision under way. `before` is the member that `after` replaces in the group, of the same id or of the same instance."""
+
+    def __init__(self, group: ModernGroup, image: MetadataImage, records: list[CoordinatorRecord]) -> None:
+        self.group = group
+        self.records = records
+        self.group_epoch = group.group_epoch
+        self.before: ModernMember | None = None
+        self.after: ModernMember | None = None
+        self.bumps_epoch = False
+        self.target_epoch = group.assignment_epoch
+        self._target: Target = NOTHING_ASSIGNED
+        self._image = image
+        self._resolved: dict[str, Resolved | None] = {}
+
+    # -- the member's word
+
+    def replace_static(self, before: ModernMember, after: ModernMember) -> None:
+        """A static member comes back under another id, and takes over what the one before was to have."""
+        group_id = self.group.group_id
+        self.records += removal_records(group_id, before.member_id)
+        self.records.append(member_record(group_id, after))
+        self.records.append(target_record(group_id, after.member_id, self.group.targets.get(before.member_id, NOTHING_ASSIGNED)))
+        self.records.append(assignment_record(group_id, after))
+
+    def put_member(self, before: ModernMember | None, known: ModernMember, after: ModernMember) -> bool:
+        """Take in what the member says; whether it names other topics than before. `known` is the member as the records tell it so far."""
+        self.before = before
+        self.after = after
+        if after == known:
+            return False
+        self.records.append(member_record(self.group.group_id, after))
+        return after.topics != known.topics
+
+    def forget_pattern(self, pattern: str) -> None:
+        """Nobody subscribes to the pattern any more."""
+        self.records.append(pattern_tombstone(self.group.group_id, pattern))
+        self._resolved[pattern] = None
+
+    def resolve_pattern(self, pattern: str, resolved: Resolved) -> None:
+        """The pattern matches these topics now."""
+        self.records.append(pattern_record(self.group.group_id, pattern, resolved))
+        known = self.group.resolved.get(pattern)
+        self._resolved[pattern] = resolved
+        self.bumps_epoch = self.bumps_epoch or resolved.topics != (() if known is None else known.topics)
+
+    # -- the group epoch
+
+    def settle_epoch(self, leaving: Iterable[ModernMember] = ()) -> None:
+        """Begin a new group epoch if something asks for it, or the topics are others than they were."""
+        removed = [*leaving] if self.before is None else [*leaving, self.before]
+        added = [] if self.after is None else [self.after]
+        hash_now = metadata_hash(self.group.names_after(removed, added, self._resolved), self._image)
+        if self.bumps_epoch or hash_now != self.group.metadata_hash:
+            self.group_epoch += 1
+            self.records.append(epoch_record(self.group.group_id, self.group_epoch, hash_now))
+        if self.group.has_partition_metadata:
+            self.records.append(partition_metadata_tombstone(self.group.group_id))
+
+    @property
+    def has_new_epoch(self) -> bool:
+        """Whether this decision begins one."""
+        return self.group_epoch > self.group.group_epoch
+
+    # -- the target
+
+    def settle_target(self, assignors: tuple[str, ...], interval_ms: int, now: Instant) -> None:
+        """Compute a new target for the group epoch if there is none yet and it is time, and take the member one step towards it."""
+        assert self.after is not None
+        epoch, target = self.group.assignment_epoch, self._last_target()
+        if epoch < self.group_epoch and assignment_due_ms(self.group, interval_ms, now) == 0:
+            epoch, target = self.group_epoch, self._new_target(assignors, now.wall_ms)
+        self.target_epoch, self._target = epoch, target
+
+    def _last_target(self) -> Target:
+        assert self.after is not None
+        whose = self.after.member_id if self.before is None else self.before.member_id
+        return self.group.targets.get(whose, NOTHING_ASSIGNED)
+
+    def _new_target(self, assignors: tuple[str, ...], wall_ms: Millis) -> Target:
+        assert self.after is not None
+        group, after = self.group, self.after
+        members = dict(group.members)
+        inherits = None
+        if self.before is not None and self.before.member_id != after.member_id:
+            inherits = self.before.member_id
+            members.pop(inherits, None)
+        members[after.member_id] = after
+        subscribed: dict[tuple[tuple[str, ...], str], frozenset[Uuid]] = {}
+        subscribers = []
+        for member_id, member in members.items():
+            said = (member.topics, member.pattern)
+            if said not in subscribed:
+                subscribed[said] = self.topic_ids_of(member)
+            whose = inherits if inherits is not None and member is after else member_id
+            target = group.targets.get(whose, NOTHING_ASSIGNED)
+            subscribers.append(Subscriber(member_id, subscribed[said], member.instance_id, target))
+        name = group.preferred_assignor(assignors[0], None if self.before is None else self.before.member_id, after)
+        by_id = self._image.topics_by_id
+        counts = {topic_id: len(by_id[topic_id].partitions) for topic_id in sorted({t for ids in subscribed.values() for t in ids})}
+        targets = ASSIGNORS[name if name in assignors else assignors[0]](subscribers, counts)
+        for subscriber in subscribers:
+            member_id = subscriber.member_id
+            known = group.targets.get(member_id)
+            if known is None or (targets[member_id] is not known and targets[member_id] != known):
+                self.records.append(target_record(group.group_id, member_id, targets[member_id]))
+        self.records.append(target_epoch_record(group.group_id, self.group_epoch, wall_ms))
+        return targets[after.member_id]
+
+    def topic_ids_of(self, member: ModernMember) -> frozenset[Uuid]:
+        """The topics that a member subscribes to, by name or by its pattern, as far as they exist."""
+        resolved = self._resolved.get(member.pattern, self.group.resolved.get(member.pattern)) if member.pattern else None
+        names = member.topics if resolved is None else (*member.topics, *resolved.topics)
+        return topic_ids(names, self._image)
+
+    # -- the member's next step
+
+    def settle_member(self, owned: Owned, *, has_new_subscription: bool) -> ModernMember:
+        """The member after this decision. Raises Refused with FENCED_MEMBER_EPOCH."""
+        assert self.after is not None
+        epoch, target = self.target_epoch, self._target
+        after = self.after
+        if not has_new_subscription and after.is_reconciled_to(epoch):
+            return after
+        own = ("", after.member_id, after.member_id if self.before is None else self.before.member_id)
+        owner = self.group.owner
+        goal = Goal(
+            epoch=epoch,
+            target=target,
+            topic_ids=self.topic_ids_of(after),
+            is_owned_by_another=lambda topic_id, partition: owner(topic_id, partition) not in own,
+            has_new_subscription=has_new_subscription,
+        )
+        stepped = next_step(after, goal, owned)
+        if stepped != after:
+            self.records.append(assignment_record(self.group.group_id, stepped))
+        return stepped
+
+
+def assignment_due_ms(group: ModernGroup, interval_ms: int, now: Instant) -> int:
+    """How long until the next target may be computed, in milliseconds of Unix time: many joins at a time are to cost one assignment.
+
+    0 for a group that has no target yet, and when the wall clock was set back beyond the last one.
+    """
+    if not group.targets or group.assignment_timestamp_ms == 0 or interval_ms == 0:
+        return 0
+    interval_ms = max(interval_ms, len(group.members) // _MEMBERS_PER_ASSIGNMENT_MS)
+    elapsed = now.wall_ms - group.assignment_timestamp_ms
+    return interval_ms - elapsed if 0 <= elapsed < interval_ms else 0
+
+
+def left_for_a_moment(member: ModernMember, epoch: int) -> ModernMember:
+    """A static member that will be back: what it has stays its own, whatever epoch it comes back in."""
+    assigned: Mapping[Uuid, Mapping[int, int]] = {
+        topic_id: dict.fromkeys(partitions, 0) for topic_id, partitions in member.assigned.items()
+    }
+    return msgspec.structs.replace(member, epoch=epoch, assigned=assigned, revoking={})

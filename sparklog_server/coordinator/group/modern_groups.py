@@ -1,0 +1,422 @@
+"""The KIP-848 groups of a shard: what becomes of their heartbeats, of time, and of topics that come and go.
+
+`heartbeat` first. Refusals are raised where they are noticed and become the answer in one place. A heartbeat that changes nothing, nearly
+all of them, takes a short way that looks at no table but the group's and the member's.
+"""
+
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from sparklog.errors import ErrorCode
+from sparklog.model import Instant, Micros
+from sparklog.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+from sparklog.wire.messages.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+from sparklog.wire.schema import Message
+from sparklog_server.coordinator.command import Command
+from sparklog_server.coordinator.shard import Answer, CoordinatorRecord, Decision
+from sparklog_server.metadata.image import MetadataDelta, MetadataImage
+from sparklog_server.outcome import Refused
+
+from .classic_requests import ClassicGroups
+from .group import Group
+from .modern import ModernGroup
+from .modern_change import Change, assignment_due_ms, left_for_a_moment
+from .modern_checks import check_epoch, check_records, check_released, check_request, check_size, known_member, known_static_member
+from .modern_describe import described
+from .modern_limits import GROUP_RESOURCE, advised_interval_ms, times_of
+from .modern_member import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH, Assigned, MemberState, ModernMember, names_of
+from .modern_patterns import Patterns
+from .modern_records import assignment_record, removal_records
+from .modern_replay import replay_modern
+from .modern_soft import Deadlines, GroupSoft, ModernDeadline, ModernDue
+from .records import ConsumerGroupMetadataKey
+from .settings import GroupSettings
+from .subscriptions import Describable
+
+_FENCED_AT_ONCE_MAX = 200
+"""Members that are fenced in one turn of the loop: about two milliseconds. The others follow in the next."""
+
+
+class ModernGroups:
+    """Decides for every KIP-848 group among `groups`, which it shares with the decider of classic groups.
+
+    `describable` says which topics the sender of a command may know about; `entropy` makes member ids for clients that bring none.
+    """
+
+    def __init__(
+        self,
+        groups: dict[str, Group],
+        settings: GroupSettings,
+        *,
+        entropy: Callable[[int], bytes],
+        describable: Describable,
+        record_bytes_max: int,
+        classic: ClassicGroups | None = None,
+    ) -> None:
+        self.groups = groups
+        self.settings = settings
+        self.image = MetadataImage()
+        self.deadlines = Deadlines()
+        self.classic = classic
+        self._entropy = entropy
+        self._patterns = Patterns(settings, describable, record_bytes_max)
+        self._record_bytes_max = record_bytes_max
+        self._softs: dict[str, GroupSoft] = {}
+        self._topics_state = 0
+        self._decides: dict[type[Message], Callable[[Command, object, Instant], Decision]] = {
+            ConsumerGroupHeartbeatRequest: self.heartbeat,
+            ConsumerGroupDescribeRequest: self._describe,
+        }
+
+    # -- as a shard has it
+
+    def replay(self, key: Message, value: Message | None) -> None:
+        """Take in a record whose key is one of MODERN_KEYS."""
+        replay_modern(self.groups, key, value)
+        if value is None and isinstance(key, ConsumerGroupMetadataKey):
+            soft = self._softs.pop(key.group_id, None)
+            if soft is not None:
+                self.deadlines.forget_group(soft)
+
+    def loaded(self, image: MetadataImage, now: Instant) -> list[Decision]:
+        """Everything was replayed: members have a whole session from now on to be heard of."""
+        self.image = image
+        for group in self.groups.values():
+            if not isinstance(group, ModernGroup):
+                continue
+            soft = self.soft(group.group_id)
+            if group.state_name() in ("Assigning", "Reconciling"):
+                soft.changed_us = now.mono_us  # when it was is not known; the members are to finish soon all the same
+            for member in group.members.values():
+                self.deadlines.heard(soft, group.group_id, member.member_id, session_timeout_ms(member, soft), now)
+                if member.state is MemberState.UNREVOKED_PARTITIONS and member.classic is None:
+                    self._await_revocation(soft, group.group_id, member, now)
+        return []
+
+    def image_changed(self, delta: MetadataDelta, now: Instant) -> list[Decision]:
+        """Topics came, went or grew: the next heartbeat of each group looks whether that matters to it."""
+        self.image = delta.after
+        if delta.topics_created or delta.topics_deleted or any(changed.before is None for changed in delta.partitions_changed):
+            self._topics_state += 1
+        if delta.topics_created:
+            self._patterns.topics_created(now)
+        return []
+
+    def deadline(self) -> Micros | None:
+        """When `tick` is wanted next; at once while patterns are being resolved."""
+        return Micros(0) if self._patterns.is_busy else self.deadlines.next()
+
+    def decide(self, command: Command, token: object, now: Instant) -> Decision:
+        """Decide on a request for a group of this kind."""
+        return self._decides[type(command.request)](command, token, now)
+
+    def abandoned(self, token: object) -> None:
+        """Nobody waits here: every answer is given at once."""
+
+    def waiting(self) -> list[object]:
+        """Nobody."""
+        return []
+
+    def soft(self, group_id: str) -> GroupSoft:
+        """What is not durable about a group, there or about to be."""
+        soft = self._softs.get(group_id)
+        config = self.image.configs.get((GROUP_RESOURCE, group_id)) if self.image.configs else None
+        if soft is None:
+            soft = self._softs[group_id] = GroupSoft(times_of(self.settings, config), config)
+        elif soft.config is not config:
+            soft.config = config
+            soft.times = times_of(self.settings, config)
+        return soft
+
+    def _describe(self, command: Command, token: object, now: Instant) -> Decision:
+        request = command.request
+        assert isinstance(request, ConsumerGroupDescribeRequest)
+        default = self.settings.consumer_assignors[0]
+        groups = [described(group_id, self.groups.get(group_id), self.image, default) for group_id in request.group_ids]
+        return Decision((), (Answer(token, ConsumerGroupDescribeResponse(groups=groups)),))
+
+    # -- heartbeats
+
+    def heartbeat(self, command: Command, token: object, now: Instant) -> Decision:
+        """Decide on a ConsumerGroupHeartbeat of any version."""
+        request = command.request
+        assert isinstance(request, ConsumerGroupHeartbeatRequest)
+        reply = self._unchanged(request, command, now)
+        if reply is not None:
+            return Decision((), (Answer(token, reply),))
+        answers: list[Answer] = []
+        try:
+            check_request(request, command.version, self.settings.consumer_assignors)
+            if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
+                records, reply = self._leave(request, now)
+            else:
+                records, reply = self._stay(request, command, now, answers)
+        except Refused as refused:
+            reply = ConsumerGroupHeartbeatResponse(error_code=refused.code, error_message=refused.message)
+            return Decision((), (Answer(token, reply),))
+        return Decision(tuple(records), (*answers, Answer(token, reply)))
+
+    def _unchanged(self, request: ConsumerGroupHeartbeatRequest, command: Command, now: Instant) -> ConsumerGroupHeartbeatResponse | None:
+        """The answer to a member that says nothing new, in a group where nothing is left to do for it; None if anything is."""
+        group = self.groups.get(request.group_id)
+        epoch = request.member_epoch
+        if (
+            epoch <= JOIN_EPOCH
+            or type(group) is not ModernGroup
+            or request.subscribed_topic_names is not None
+            or request.subscribed_topic_regex is not None
+            or request.topic_partitions is not None
+            or request.server_assignor is not None
+            or request.rebalance_timeout_ms != -1
+            or request.rack_id is not None
+        ):
+            return None
+        member = group.members.get(request.member_id)
+        soft = self._softs.get(request.group_id)
+        if (
+            member is None
+            or soft is None
+            or member.epoch != epoch
+            or group.assignment_epoch != epoch
+            or group.group_epoch != epoch
+            or member.state is not MemberState.STABLE
+            or member.instance_id != request.instance_id
+            or member.classic is not None
+            or member.client_id != command.client_id
+            or member.client_host != command.client_host
+            or soft.checked != self._topics_state
+            or (soft.recheck_us is not None and now.mono_us >= soft.recheck_us)
+        ):
+            return None
+        if self.image.configs:
+            soft = self.soft(request.group_id)
+        times = soft.times
+        self.deadlines.heard(soft, request.group_id, request.member_id, times.session_timeout_ms, now)
+        interval_ms = advised_interval_ms(times, members=len(group.members), changed_us=soft.changed_us, target_due_ms=0, now=now)
+        return ConsumerGroupHeartbeatResponse(member_id=member.member_id, member_epoch=epoch, heartbeat_interval_ms=interval_ms)
+
+    def _stay(
+        self, request: ConsumerGroupHeartbeatRequest, command: Command, now: Instant, answers: list[Answer]
+    ) -> tuple[list[CoordinatorRecord], ConsumerGroupHeartbeatResponse]:
+        records: list[CoordinatorRecord] = []
+        is_joining = request.member_epoch == JOIN_EPOCH
+        group = self._group_for(request.group_id, records, answers, now, is_joining=is_joining)
+        check_size(group, request.member_id, request.instance_id, self.settings.consumer_size_max)
+        member_id = request.member_id or urlsafe_b64encode(self._entropy(16)).rstrip(b"=").decode()
+        change = Change(group, self.image, records)
+        before, known = self._member_for(change, request, member_id, is_joining=is_joining)
+        owned = request.topic_partitions
+        names_changed = change.put_member(before, known, _told(known, request, command))
+        patterns_changed = self.settle_patterns(change, command, now)
+        has_new_subscription = names_changed or patterns_changed
+        change.bumps_epoch = change.bumps_epoch or names_changed
+        soft = self.soft(group.group_id)
+        self.settle_epoch(change, soft, now)
+        change.settle_target(self.settings.consumer_assignors, soft.times.assignment_interval_ms, now)
+        member = change.settle_member(owned, has_new_subscription=has_new_subscription)
+        self._rearm(soft, group.group_id, known, member, now)
+        is_full = request.rebalance_timeout_ms != -1 and owned is not None
+        is_full = is_full and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
+        tells = is_joining or is_full or member.assigned != known.assigned
+        reply = ConsumerGroupHeartbeatResponse(
+            member_id=member_id,
+            member_epoch=member.epoch,
+            heartbeat_interval_ms=self._advised_ms(change, soft, now),
+            assignment=told_assignment(member.assigned) if tells else None,
+        )
+        check_records(records, self._record_bytes_max)
+        return records, reply
+
+    def _group_for(
+        self, group_id: str, records: list[CoordinatorRecord], answers: list[Answer], now: Instant, *, is_joining: bool
+    ) -> ModernGroup:
+        """The group; whoever joins may make it. Raises Refused with GROUP_ID_NOT_FOUND."""
+        group = self.groups.get(group_id)
+        if isinstance(group, ModernGroup):
+            return group
+        if not is_joining:
+            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no consumer group {group_id} here; it may have been deleted")
+        if group is None:
+            return ModernGroup(group_id)
+        if group.is_empty():
+            records += group.tombstones()
+            return ModernGroup(group_id)
+        raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id} is a classic group, and has members")
+
+    def _member_for(
+        self, change: Change, request: ConsumerGroupHeartbeatRequest, member_id: str, *, is_joining: bool
+    ) -> tuple[ModernMember | None, ModernMember]:
+        """The member that the sender is or takes the place of, None for a new one; and the member as the records so far have it."""
+        group, instance_id = change.group, request.instance_id
+        if instance_id is None:
+            before = group.members.get(member_id) if is_joining else known_member(group, member_id)
+            if before is not None:
+                check_epoch(before, request.member_epoch, request.topic_partitions)
+            return before, before or ModernMember(member_id)
+        if not is_joining:
+            before = known_static_member(group, member_id, instance_id)
+            check_epoch(before, request.member_epoch, request.topic_partitions)
+            return before, before
+        before = group.static_member(instance_id)
+        if before is None:
+            before = group.members.get(member_id)
+            return before, before or ModernMember(member_id)
+        if before.classic is None:
+            check_released(before)
+        return before, self.replace_static(change, before, member_id)
+
+    def replace_static(self, change: Change, before: ModernMember, member_id: str) -> ModernMember:
+        """The member that takes the place of a static one, under its own id."""
+        known = msgspec.structs.replace(before, member_id=member_id, epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH)
+        change.replace_static(before, known)
+        if before.member_id != member_id:
+            self.deadlines.forget_member(self.soft(change.group.group_id), before.member_id)
+        return known
+
+    def _rearm(self, soft: GroupSoft, group_id: str, known: ModernMember, member: ModernMember, now: Instant) -> None:
+        self.deadlines.heard(soft, group_id, member.member_id, soft.times.session_timeout_ms, now)
+        if member is known or member == known:
+            return
+        if member.state is MemberState.UNREVOKED_PARTITIONS:
+            if member.state is not known.state or member.epoch != known.epoch or member.revoking != known.revoking:
+                self._await_revocation(soft, group_id, member, now)
+        else:
+            self.deadlines.cancel(soft, ModernDue.REVOCATION, member.member_id)
+
+    def _await_revocation(self, soft: GroupSoft, group_id: str, member: ModernMember, now: Instant) -> None:
+        deadline = ModernDeadline(ModernDue.REVOCATION, group_id, member.member_id, member.epoch)
+        self.deadlines.arm(soft, deadline, member.rebalance_timeout_ms, now)
+
+    def _advised_ms(self, change: Change, soft: GroupSoft, now: Instant) -> int:
+        group = change.group
+        due_ms = 0
+        if change.target_epoch < change.group_epoch:
+            due_ms = assignment_due_ms(group, soft.times.assignment_interval_ms, now)
+        members = len(group.members) + (change.before is None)
+        return advised_interval_ms(soft.times, members=members, changed_us=soft.changed_us, target_due_ms=due_ms, now=now)
+
+    # -- subscriptions
+
+    def settle_epoch(self, change: Change, soft: GroupSoft, now: Instant, leaving: Iterable[ModernMember] = ()) -> None:
+        """Begin a new group epoch if it takes one; looks at the topics only if the subscriptions changed, or the topics did."""
+        if change.bumps_epoch or soft.checked != self._topics_state:
+            change.settle_epoch(leaving)
+            soft.checked = self._topics_state
+        if change.has_new_epoch:
+            soft.changed_us = now.mono_us
+
+    def settle_patterns(self, change: Change, command: Command, now: Instant) -> bool:
+        """Take in the pattern that the member subscribes to now; whether it changed. Raises Refused with INVALID_REGULAR_EXPRESSION."""
+        assert change.after is not None
+        if not change.after.pattern and not change.group.has_patterns:
+            return False
+        return self._patterns.settle(change, self.soft(change.group.group_id), self.image, command, now)
+
+    # -- leaving
+
+    def _leave(
+        self, request: ConsumerGroupHeartbeatRequest, now: Instant
+    ) -> tuple[list[CoordinatorRecord], ConsumerGroupHeartbeatResponse]:
+        group = self.groups.get(request.group_id)
+        if not isinstance(group, ModernGroup):
+            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no consumer group {request.group_id} here")
+        reply = ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
+        if request.instance_id is None:
+            return self.fence(group, [known_member(group, request.member_id)], now), reply
+        member = known_static_member(group, request.member_id, request.instance_id)
+        if request.member_epoch == LEAVE_EPOCH:
+            return self.fence(group, [member], now), reply
+        soft = self.soft(group.group_id)
+        self.deadlines.cancel(soft, ModernDue.REVOCATION, member.member_id)
+        return [assignment_record(group.group_id, left_for_a_moment(member, STATIC_LEAVE_EPOCH))], reply
+
+    def fence(self, group: ModernGroup, members: list[ModernMember], now: Instant) -> list[CoordinatorRecord]:
+        """Remove members from their group, in a new epoch of it."""
+        if not members:
+            return []
+        soft = self.soft(group.group_id)
+        change = Change(group, self.image, [])
+        leaving: dict[str, int] = {}
+        for member in members:
+            change.records += removal_records(group.group_id, member.member_id)
+            self.deadlines.forget_member(soft, member.member_id)
+            if member.pattern:
+                leaving[member.pattern] = leaving.get(member.pattern, 0) + 1
+        for pattern in sorted(leaving):
+            if group.subscribers_of(pattern) == leaving[pattern]:
+                change.forget_pattern(pattern)
+        change.bumps_epoch = True
+        self.settle_epoch(change, soft, now, members)
+        return change.records
+
+    # -- time
+
+    def tick(self, now: Instant) -> list[Decision]:
+        """What is due by `now`: one decision for each group, so that none rests on what another has not done yet."""
+        late: dict[str, dict[str, ModernMember]] = {}
+        for deadline in self.deadlines.due(now.mono_us, _FENCED_AT_ONCE_MAX):
+            group = self.groups.get(deadline.group_id)
+            member = group.members.get(deadline.member_id) if isinstance(group, ModernGroup) else None
+            if member is not None and _is_late(member, deadline):
+                late.setdefault(deadline.group_id, {})[member.member_id] = member
+        decisions = []
+        for group_id, members in late.items():
+            group = self.groups[group_id]
+            assert isinstance(group, ModernGroup)
+            decisions.append(Decision(tuple(self.fence(group, list(members.values()), now))))
+        if not decisions and self._patterns.is_busy:
+            decisions += self._match_further(now)
+        return decisions
+
+    def _match_further(self, now: Instant) -> list[Decision]:
+        matched = self._patterns.advance()
+        if matched is None:
+            return []
+        group_id, resolution = matched
+        group = self.groups.get(group_id)
+        if not isinstance(group, ModernGroup):
+            return []
+        soft = self.soft(group_id)
+        change = self._patterns.finish(group, soft, resolution, self.image)
+        self.settle_epoch(change, soft, now)
+        return [Decision(tuple(change.records))]
+
+
+def _is_late(member: ModernMember, deadline: ModernDeadline) -> bool:
+    """Whether a deadline that has come still means something: a member may have gone on to another epoch meanwhile."""
+    if deadline.due is ModernDue.REVOCATION:
+        return member.epoch == deadline.epoch and member.state is MemberState.UNREVOKED_PARTITIONS
+    return True
+
+
+def session_timeout_ms(member: ModernMember, soft: GroupSoft) -> int:
+    """A classic member brings its own."""
+    return soft.times.session_timeout_ms if member.classic is None else member.classic.session_timeout_ms
+
+
+def told_assignment(assigned: Assigned) -> Assignment:
+    """What a member may consume, as a heartbeat tells it."""
+    return Assignment([TopicPartitions(topic_id, sorted(assigned[topic_id])) for topic_id in sorted(assigned)])
+
+
+def _told(known: ModernMember, request: ConsumerGroupHeartbeatRequest, command: Command) -> ModernMember:
+    """The member with what it says now; what it leaves out stays as it was."""
+    return msgspec.structs.replace(
+        known,
+        instance_id=known.instance_id if request.instance_id is None else request.instance_id,
+        rack_id=known.rack_id if request.rack_id is None else request.rack_id,
+        rebalance_timeout_ms=known.rebalance_timeout_ms if request.rebalance_timeout_ms == -1 else request.rebalance_timeout_ms,
+        assignor=known.assignor if request.server_assignor is None else request.server_assignor,
+        topics=known.topics if request.subscribed_topic_names is None else names_of(request.subscribed_topic_names),
+        pattern=known.pattern if request.subscribed_topic_regex is None else request.subscribed_topic_regex,
+        client_id=command.client_id,
+        client_host=command.client_host,
+        classic=None,
+    )

@@ -1,0 +1,152 @@
+"""A member of a KIP-848 group: what it said of itself, and how far it has come on the way to its target.
+
+    STABLE ──── a newer target takes something away ───► UNREVOKED_PARTITIONS
+      ▲  │                                                   │ it no longer reports them
+      │  └─ the target has partitions of others ─┐           ▼
+      └──── they are free ◄──── UNRELEASED_PARTITIONS ◄──────┘
+
+Members are values: a decision makes another one, and its records make the same one again when they are replayed.
+"""
+
+from collections.abc import Mapping
+from enum import IntEnum
+
+import msgspec
+
+from sparklog.model import Uuid
+
+from .records import (
+    ClassicMemberMetadata,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataValue,
+    CurrentTopicPartitions,
+)
+
+JOIN_EPOCH = 0
+LEAVE_EPOCH = -1
+STATIC_LEAVE_EPOCH = -2
+
+Assigned = Mapping[Uuid, Mapping[int, int]]
+"""Partitions by topic id, each with the epoch since which the member has it."""
+
+NOTHING: Assigned = {}
+
+
+class MemberState(IntEnum):
+    """As in the records."""
+
+    STABLE = 0
+    UNREVOKED_PARTITIONS = 1
+    UNRELEASED_PARTITIONS = 2
+    UNKNOWN = 127
+    """Written by a newer release: the member has to join anew."""
+
+
+class ModernMember(msgspec.Struct, frozen=True):
+    """One member. `assigned` it may consume; `revoking` it was told to give back and has not yet said that it did.
+
+    With `classic` it speaks the classic protocol, in a group that others use by the new one; its generation is then `epoch`.
+    """
+
+    member_id: str
+    epoch: int = JOIN_EPOCH
+    previous_epoch: int = -1
+    state: MemberState = MemberState.STABLE
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = -1
+    client_id: str = ""
+    client_host: str = ""
+    topics: tuple[str, ...] = ()
+    pattern: str = ""
+    assignor: str | None = None
+    assigned: Assigned = NOTHING
+    revoking: Assigned = NOTHING
+    classic: ClassicMemberMetadata | None = None
+
+    def is_reconciled_to(self, epoch: int) -> bool:
+        """Nothing is left to do on the way to the target of that epoch."""
+        return self.state is MemberState.STABLE and self.epoch == epoch
+
+    def epoch_of(self, topic_id: Uuid, partition: int) -> int | None:
+        """Since which epoch the member has the partition; None if it neither has it nor gives it back."""
+        for partitions in (self.assigned.get(topic_id), self.revoking.get(topic_id)):
+            if partitions is not None and partition in partitions:
+                return partitions[partition]
+        return None
+
+    def metadata_value(self) -> ConsumerGroupMemberMetadataValue:
+        """What the member said of itself, as a record has it."""
+        return ConsumerGroupMemberMetadataValue(
+            instance_id=self.instance_id,
+            rack_id=self.rack_id,
+            client_id=self.client_id,
+            client_host=self.client_host,
+            subscribed_topic_names=list(self.topics),
+            subscribed_topic_regex=self.pattern,
+            rebalance_timeout_ms=self.rebalance_timeout_ms,
+            server_assignor=self.assignor,
+            classic_member_metadata=self.classic,
+        )
+
+    def assignment_value(self) -> ConsumerGroupCurrentMemberAssignmentValue:
+        """How far the member has come, as a record has it."""
+        return ConsumerGroupCurrentMemberAssignmentValue(
+            member_epoch=self.epoch,
+            previous_member_epoch=self.previous_epoch,
+            state=self.state,
+            assigned_partitions=_told(self.assigned),
+            partitions_pending_revocation=_told(self.revoking),
+        )
+
+    def with_metadata(self, value: ConsumerGroupMemberMetadataValue) -> "ModernMember":
+        """The member after the record of what it says of itself."""
+        return msgspec.structs.replace(
+            self,
+            instance_id=value.instance_id,
+            rack_id=value.rack_id,
+            rebalance_timeout_ms=value.rebalance_timeout_ms,
+            client_id=value.client_id,
+            client_host=value.client_host,
+            topics=names_of(value.subscribed_topic_names),
+            pattern=value.subscribed_topic_regex or "",
+            assignor=value.server_assignor,
+            classic=value.classic_member_metadata,
+        )
+
+    def with_assignment(self, value: ConsumerGroupCurrentMemberAssignmentValue) -> "ModernMember":
+        """The member after the record of how far it has come."""
+        return msgspec.structs.replace(
+            self,
+            epoch=value.member_epoch,
+            previous_epoch=value.previous_member_epoch,
+            state=MemberState(value.state) if value.state in _STATES else MemberState.UNKNOWN,
+            assigned=_read(value.assigned_partitions, value.member_epoch),
+            revoking=_read(value.partitions_pending_revocation, value.member_epoch),
+        )
+
+
+_STATES = frozenset(MemberState)
+
+
+def names_of(names: list[str]) -> tuple[str, ...]:
+    """Topic names as members and records hold them: each once, in order."""
+    return tuple(sorted(set(names)))
+
+
+def _told(assigned: Assigned) -> list[CurrentTopicPartitions]:
+    return [
+        CurrentTopicPartitions(topic_id, sorted(partitions), [partitions[partition] for partition in sorted(partitions)])
+        for topic_id, partitions in sorted(assigned.items())
+    ]
+
+
+def _read(told: list[CurrentTopicPartitions], epoch: int) -> Assigned:
+    """Records of brokers before 4.3 know no epoch per partition: there it is the member's."""
+    assigned = {}
+    for topic in told:
+        epochs = topic.assignment_epochs
+        if epochs is None or len(epochs) != len(topic.partitions):
+            epochs = [epoch] * len(topic.partitions)
+        assigned[Uuid(topic.topic_id)] = dict(zip(topic.partitions, epochs, strict=True))
+    return assigned

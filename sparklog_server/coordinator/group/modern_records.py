@@ -1,0 +1,111 @@
+"""The records of a KIP-848 group, as its decisions write them and as they are taken in again."""
+
+from sparklog.model import Millis, Uuid
+from sparklog.wire.schema import Message
+from sparklog_server.coordinator.shard import CoordinatorRecord
+
+from .assignors import Target
+from .modern_member import ModernMember
+from .records import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+    TargetTopicPartitions,
+    encode_record,
+)
+from .subscriptions import Resolved
+
+MODERN_KEYS: tuple[type[Message], ...] = (
+    ConsumerGroupMetadataKey,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupRegularExpressionKey,
+)
+
+
+def epoch_record(group_id: str, epoch: int, metadata_hash: int) -> CoordinatorRecord:
+    """The group is in `epoch`, with its topics as the hash says."""
+    return encode_record(ConsumerGroupMetadataKey(group_id), ConsumerGroupMetadataValue(epoch, metadata_hash))
+
+
+def epoch_tombstone(group_id: str) -> CoordinatorRecord:
+    """The group is no more."""
+    return encode_record(ConsumerGroupMetadataKey(group_id), None)
+
+
+def partition_metadata_tombstone(group_id: str) -> CoordinatorRecord:
+    """What brokers before 4.1 wrote about the topics is no more."""
+    return encode_record(ConsumerGroupPartitionMetadataKey(group_id), None)
+
+
+def member_record(group_id: str, member: ModernMember) -> CoordinatorRecord:
+    """What a member says of itself."""
+    return encode_record(ConsumerGroupMemberMetadataKey(group_id, member.member_id), member.metadata_value())
+
+
+def member_tombstone(group_id: str, member_id: str) -> CoordinatorRecord:
+    """The member is no more."""
+    return encode_record(ConsumerGroupMemberMetadataKey(group_id, member_id), None)
+
+
+def target_record(group_id: str, member_id: str, target: Target) -> CoordinatorRecord:
+    """What a member is to have."""
+    partitions = [TargetTopicPartitions(topic_id, list(target[topic_id])) for topic_id in sorted(target)]
+    return encode_record(ConsumerGroupTargetAssignmentMemberKey(group_id, member_id), ConsumerGroupTargetAssignmentMemberValue(partitions))
+
+
+def target_tombstone(group_id: str, member_id: str) -> CoordinatorRecord:
+    """Nothing is meant for the member any more."""
+    return encode_record(ConsumerGroupTargetAssignmentMemberKey(group_id, member_id), None)
+
+
+def target_epoch_record(group_id: str, epoch: int, wall_ms: Millis) -> CoordinatorRecord:
+    """The targets are those of `epoch`, computed at that Unix time; 0 for a target that was taken over."""
+    return encode_record(ConsumerGroupTargetAssignmentMetadataKey(group_id), ConsumerGroupTargetAssignmentMetadataValue(epoch, wall_ms))
+
+
+def target_epoch_tombstone(group_id: str) -> CoordinatorRecord:
+    """There are no targets."""
+    return encode_record(ConsumerGroupTargetAssignmentMetadataKey(group_id), None)
+
+
+def assignment_record(group_id: str, member: ModernMember) -> CoordinatorRecord:
+    """How far a member has come."""
+    return encode_record(ConsumerGroupCurrentMemberAssignmentKey(group_id, member.member_id), member.assignment_value())
+
+
+def assignment_tombstone(group_id: str, member_id: str) -> CoordinatorRecord:
+    """The member has nothing."""
+    return encode_record(ConsumerGroupCurrentMemberAssignmentKey(group_id, member_id), None)
+
+
+def pattern_record(group_id: str, pattern: str, resolved: Resolved) -> CoordinatorRecord:
+    """What a pattern matched."""
+    value = ConsumerGroupRegularExpressionValue(list(resolved.topics), resolved.version, resolved.timestamp_ms)
+    return encode_record(ConsumerGroupRegularExpressionKey(group_id, pattern), value)
+
+
+def pattern_tombstone(group_id: str, pattern: str) -> CoordinatorRecord:
+    """Nobody subscribes to the pattern any more."""
+    return encode_record(ConsumerGroupRegularExpressionKey(group_id, pattern), None)
+
+
+def removal_records(group_id: str, member_id: str) -> list[CoordinatorRecord]:
+    """What forgets a member, the other way round from how it was made."""
+    return [assignment_tombstone(group_id, member_id), target_tombstone(group_id, member_id), member_tombstone(group_id, member_id)]
+
+
+def target_of(value: ConsumerGroupTargetAssignmentMemberValue) -> Target:
+    """The target that a record tells."""
+    return {Uuid(topic.topic_id): tuple(sorted(topic.partitions)) for topic in value.topic_partitions}

@@ -1,0 +1,109 @@
+"""What a failover forgets of KIP-848 groups: deadlines, and when something was last looked at."""
+
+from collections.abc import Mapping
+from enum import Enum, auto
+from typing import NamedTuple
+
+from sparklog.model import Instant, Micros
+from sparklog_server.coordinator.timers import Timer, Timers
+
+from .modern_limits import GroupTimes
+
+
+class ModernDue(Enum):
+    """What a deadline of a KIP-848 group is the end of."""
+
+    SESSION = auto()
+    """A member was silent for too long."""
+    REVOCATION = auto()
+    """A member did not give back what it was told to."""
+    CLASSIC_JOIN = auto()
+    """A classic member was told to rejoin, and did not."""
+    CLASSIC_SYNC = auto()
+    """A classic member joined, and did not sync."""
+
+
+class ModernDeadline(NamedTuple):
+    """The subject of a timer; a REVOCATION counts only while the member is still in `epoch`."""
+
+    due: ModernDue
+    group_id: str
+    member_id: str
+    epoch: int = 0
+
+
+class GroupSoft:
+    """One group's. `checked` is the number of the topics' state that the group was last held against, `changed_us` when its epoch began,
+    `refreshed_us` when its patterns were resolved, `recheck_us` when a heartbeat is to look at them again, and `too_wide` has those that
+    matched more than a record can hold."""
+
+    __slots__ = ("changed_us", "checked", "config", "others", "recheck_us", "refreshed_us", "sessions", "times", "too_wide")
+
+    def __init__(self, times: GroupTimes, config: Mapping[str, str] | None) -> None:
+        self.sessions: dict[str, Timer[ModernDeadline]] = {}
+        self.others: dict[tuple[ModernDue, str], Timer[ModernDeadline]] = {}
+        self.checked = -1
+        self.changed_us: Micros | None = None
+        self.refreshed_us: Micros | None = None
+        self.recheck_us: Micros | None = None
+        self.too_wide: dict[str, None] = {}
+        self.times = times
+        self.config = config
+
+
+class Deadlines:
+    """The timers of all groups of a shard, armed by what they are for."""
+
+    __slots__ = ("_timers",)
+
+    def __init__(self) -> None:
+        self._timers: Timers[ModernDeadline] = Timers()
+
+    def heard(self, soft: GroupSoft, group_id: str, member_id: str, timeout_ms: int, now: Instant) -> None:
+        """A member has just been heard of: its session lasts from now on."""
+        timer = soft.sessions.get(member_id)
+        if timer is None:
+            timer = soft.sessions[member_id] = Timer(ModernDeadline(ModernDue.SESSION, group_id, member_id))
+        self._timers.arm(timer, Micros(now.mono_us + timeout_ms * 1_000))
+
+    def arm(self, soft: GroupSoft, deadline: ModernDeadline, timeout_ms: int, now: Instant, *, keeps_earlier: bool = False) -> None:
+        """Set the deadline anew; with `keeps_earlier` one that is set stays."""
+        key = (deadline.due, deadline.member_id)
+        timer = soft.others.get(key)
+        if timer is not None and timer.deadline is not None and keeps_earlier:
+            return
+        if timer is None:
+            timer = soft.others[key] = Timer(deadline)
+        timer.subject = deadline
+        self._timers.arm(timer, Micros(now.mono_us + max(0, timeout_ms) * 1_000))
+
+    def cancel(self, soft: GroupSoft, due: ModernDue, member_id: str) -> None:
+        """That deadline of the member is off."""
+        timer = soft.others.pop((due, member_id), None)
+        if timer is not None:
+            self._timers.cancel(timer)
+
+    def forget_member(self, soft: GroupSoft, member_id: str) -> None:
+        """All deadlines of a member are off."""
+        timer = soft.sessions.pop(member_id, None)
+        if timer is not None:
+            self._timers.cancel(timer)
+        for due in ModernDue:
+            if due is not ModernDue.SESSION:
+                self.cancel(soft, due, member_id)
+
+    def forget_group(self, soft: GroupSoft) -> None:
+        """All deadlines of a group are off."""
+        for timer in (*soft.sessions.values(), *soft.others.values()):
+            self._timers.cancel(timer)
+
+    def due(self, now: Micros, most: int) -> list[ModernDeadline]:
+        """Take out what is due by `now`, the earliest first, and no more than `most`: the others are still due."""
+        fired: list[ModernDeadline] = []
+        while len(fired) < most and (deadline := self._timers.pop(now)) is not None:
+            fired.append(deadline)
+        return fired
+
+    def next(self) -> Micros | None:
+        """When `due` is wanted next."""
+        return self._timers.deadline()
