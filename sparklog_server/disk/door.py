@@ -74,6 +74,9 @@ class Disk(Protocol):
     def rename(self, old: str, new: str) -> None:
         """Rename a file or directory and sync the parent directory."""
 
+    def rename_all(self, moves: Sequence[tuple[str, str]]) -> None:
+        """Rename (from, to) in this order and sync the parent directories once: a crash before it returns may undo any of them."""
+
     def remove(self, *paths: str) -> None:
         """Remove files, or directories with all they hold, and sync the parent directories; nothing happens to what is missing."""
 

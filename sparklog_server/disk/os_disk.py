@@ -217,9 +217,15 @@ class OsDisk:
 
     def rename(self, old: str, new: str) -> None:
         """Rename a file or directory and sync the parent directory."""
-        with _storage(old, "rename"):
-            os.rename(old, new)  # noqa: PTH104 (the words of the system call)
-        self._sync_directory(_parent(new))
+        self.rename_all([(old, new)])
+
+    def rename_all(self, moves: Sequence[tuple[str, str]]) -> None:
+        """Rename (from, to) in this order and sync the parent directories once: a crash before it returns may undo any of them."""
+        for old, new in moves:
+            with _storage(old, "rename"):
+                os.rename(old, new)  # noqa: PTH104 (the words of the system call)
+        for parent in dict.fromkeys(_parent(new) for _, new in moves):
+            self._sync_directory(parent)
 
     def remove(self, *paths: str) -> None:
         """Remove files, or directories with all they hold, for good; nothing happens to what is missing."""

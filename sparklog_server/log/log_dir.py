@@ -253,8 +253,7 @@ class LogDir:
             disk.remove(*(doomed for _, doomed in renames))
 
         def rename() -> Callable[[], None]:
-            for directory, doomed in renames:
-                disk.rename(directory, doomed)
+            disk.rename_all(renames)
             return remove
 
         return rename

@@ -206,6 +206,11 @@ class SimulatedDisk:
         if new in self._live:
             self._durable[new] = self._live[new]
 
+    def rename_all(self, moves: Sequence[tuple[str, str]]) -> None:
+        """Rename (from, to) in this order, each durable at once: a crash between two is what tells them from one."""
+        for old, new in moves:
+            self.rename(old, new)
+
     def remove(self, *paths: str) -> None:
         """Remove files, or directories with all they hold, for good; nothing happens to what is missing."""
         for path in paths:
