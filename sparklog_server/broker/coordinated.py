@@ -1,6 +1,7 @@
 """Requests that a coordinator's shards answer: the tokens by which an answer finds its way back, and what is said when there is none."""
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Protocol, cast
 
 from sparklog.errors import ErrorCode
@@ -97,7 +98,13 @@ class Part:
 
 def command_of(call: Call, request: Message) -> Command:
     """A request as its shard gets it."""
-    return Command(request, call.version, call.client_id or "", "/" + call.session.peer_address.rpartition(":")[0].strip("[]"))
+    return Command(request, call.version, call.client_id or "", _host_of(call.session.peer_address))
+
+
+@lru_cache(maxsize=4096)
+def _host_of(peer_address: str) -> str:
+    """The host of a peer, as Kafka writes it."""
+    return "/" + peer_address.rpartition(":")[0].strip("[]")
 
 
 def ask(

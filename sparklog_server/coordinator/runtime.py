@@ -26,6 +26,7 @@ from sparklog_server.outcome import Refused
 from .command import Command
 from .loading import WINDOW_BYTES, Unreadable, Window, read_window
 from .shard import Answer, Decision, Shard
+from .timers import Timer, Timers
 
 _SLICE_RECORDS = 64
 """How many records are replayed before the loop gets its turn again: about a quarter of a millisecond."""
@@ -93,9 +94,10 @@ class _Loading:
 class _Active:
     """A shard and what is under way for it. Invariant: every parked batch but the first has a later end than the one before."""
 
-    __slots__ = ("answers", "builder", "epoch", "loading", "next_offset", "parked", "partition", "shard", "waits_until")
+    __slots__ = ("answers", "builder", "epoch", "loading", "next_offset", "parked", "partition", "shard", "timer", "waits_until")
 
-    def __init__(self, shard: Shard, partition: ShardPartition, epoch: LeaderEpoch, loading: _Loading) -> None:
+    def __init__(self, index: int, shard: Shard, partition: ShardPartition, epoch: LeaderEpoch, loading: _Loading) -> None:
+        self.timer = Timer(index)
         self.shard = shard
         self.partition = partition
         self.epoch = epoch
@@ -134,6 +136,8 @@ class Runtime:
         self._image = MetadataImage()
         self._active: dict[int, _Active] = {}
         self._gathering: dict[int, None] = {}
+        self._replaying: dict[int, None] = {}
+        self._timers: Timers[int] = Timers()
         self._loads: dict[Ticket, tuple[int, _Active]] = {}
 
     # -- leadership
@@ -145,15 +149,17 @@ class Runtime:
             return
         self.resigned(index, ErrorCode.NOT_COORDINATOR)
         loading = _Loading(partition.log_start_offset, partition.log_end_offset, now)
-        self._active[index] = _Active(self._make_shard(), partition, epoch, loading)
+        self._active[index] = _Active(index, self._make_shard(), partition, epoch, loading)
         self._load_on(index, now)
 
     def resigned(self, index: int, code: ErrorCode) -> None:
         """The shard is no longer ours: everyone who waits for it is refused with `code`."""
         active = self._active.pop(index, None)
         self._gathering.pop(index, None)
+        self._replaying.pop(index, None)
         if active is None:
             return
+        self._timers.cancel(active.timer)
         undone = [answer.token for parked in active.parked for answer in parked.answers] + [answer.token for answer in active.answers]
         self.refused.extend((token, code) for token in (*undone, *active.shard.waiting()))
         self._trace("shard-dropped", partition=f"{self._topic}-{index}", reason=code.name)
@@ -186,7 +192,7 @@ class Runtime:
         elapsed_ms = (now.mono_us - loading.begun.mono_us) // 1000
         if loading.end_offset:
             self._trace("shard-loaded", partition=f"{self._topic}-{index}", end_offset=loading.end_offset, elapsed_ms=elapsed_ms)
-        self._take(index, active.shard.loaded(self._image, now), now)
+        self._take(index, active, active.shard.loaded(self._image, now), now)
 
     def finished(self, ticket: Ticket, result: object, now: Instant) -> bool:
         """The result of a load job; False if the ticket is somebody else's."""
@@ -203,6 +209,7 @@ class Runtime:
             return True
         active.loading.offset = result.next_offset
         active.loading.records = result.records()
+        self._replaying[index] = None
         return True
 
     def _replay_on(self, index: int, active: _Active, loading: _Loading, now: Instant) -> None:
@@ -214,6 +221,7 @@ class Runtime:
                 record = next(records, None)
                 if record is None:
                     loading.records = None
+                    del self._replaying[index]
                     self._load_on(index, now)
                     return
                 if record.key is not None:
@@ -236,6 +244,7 @@ class Runtime:
         if active.loading is not None:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         self._gather(index, active, active.shard.decide(command, token, now), now)
+        self._arm(active)
         return ErrorCode.NONE
 
     def abandoned(self, index: int, token: object) -> None:
@@ -249,32 +258,33 @@ class Runtime:
         self._image = delta.after
         for index, active in list(self._active.items()):
             if active.loading is None:
-                self._take(index, active.shard.image_changed(delta, now), now)
+                self._take(index, active, active.shard.image_changed(delta, now), now)
 
     def tick(self, now: Instant) -> None:
         """Time has passed."""
-        for index, active in list(self._active.items()):
-            loading = active.loading
-            if loading is not None:
-                if loading.records is not None:
-                    self._replay_on(index, active, loading, now)
-                continue
-            deadline = active.shard.deadline()
-            if deadline is not None and deadline <= now.mono_us:
-                self._take(index, active.shard.tick(now), now)
+        for replaying in list(self._replaying):
+            active = self._active[replaying]
+            assert active.loading is not None
+            self._replay_on(replaying, active, active.loading, now)
+        due = []  # once each: a shard that has more to do at this very moment lets the others go first
+        while (index := self._timers.pop(now.mono_us)) is not None:
+            due.append(index)
+        for index in due:
+            active_now = self._active.get(index)
+            if active_now is not None:
+                self._take(index, active_now, active_now.shard.tick(now), now)
 
     def deadline(self) -> Micros | None:
         """When `tick` is wanted next: at once while something that was read waits to be replayed."""
-        earliest: Micros | None = None
-        for active in self._active.values():
-            if active.loading is not None:
-                if active.loading.records is not None:
-                    return Micros(0)
-                continue
-            deadline = active.shard.deadline()
-            if deadline is not None and (earliest is None or deadline < earliest):
-                earliest = deadline
-        return earliest
+        return Micros(0) if self._replaying else self._timers.deadline()
+
+    def _arm(self, active: _Active) -> None:
+        """Set the shard's timer to what it wants now."""
+        deadline = active.shard.deadline()
+        if deadline is None:
+            self._timers.cancel(active.timer)
+        elif deadline != active.timer.deadline:
+            self._timers.arm(active.timer, deadline)
 
     @property
     def loaded_count(self) -> int:
@@ -287,12 +297,13 @@ class Runtime:
 
     # -- decisions
 
-    def _take(self, index: int, decisions: list[Decision], now: Instant) -> None:
+    def _take(self, index: int, active: _Active, decisions: list[Decision], now: Instant) -> None:
+        """Gather what a shard decided by itself; the shard may be dropped on the way."""
         for decision in decisions:
-            active = self._active.get(index)
-            if active is None:
-                return
-            self._gather(index, active, decision, now)
+            if self._active.get(index) is active:
+                self._gather(index, active, decision, now)
+        if self._active.get(index) is active:
+            self._arm(active)
 
     def _gather(self, index: int, active: _Active, decision: Decision, now: Instant) -> None:
         """Replay the records of a decision, and have them appended with those of the whole turn."""
