@@ -7,6 +7,7 @@ were dropped.
 """
 
 import argparse
+import contextlib
 import multiprocessing
 import os
 import random
@@ -14,7 +15,6 @@ import time
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
@@ -79,13 +79,13 @@ def produce(subject: harness.Subject, topic: str, is_over: Event, found: "multip
     found.put((sent_s.tobytes(), took_s.tobytes()))
 
 
-@contextmanager
+@contextlib.contextmanager
 def producing(subject: harness.Subject, topic: str) -> Iterator[Callable[[], Latencies]]:
     """A producer beside the block; the function that is given ends it and tells what it measured."""
     harness.create_topic(subject, topic)
     context = multiprocessing.get_context("fork")
     is_over, found = context.Event(), context.Queue()
-    process = context.Process(target=produce, args=(subject, topic, is_over, found))
+    process = context.Process(target=produce, args=(subject, topic, is_over, found), daemon=True)
     process.start()
 
     def finish() -> Latencies:
@@ -98,7 +98,7 @@ def producing(subject: harness.Subject, topic: str) -> Iterator[Callable[[], Lat
     try:
         yield finish
     finally:
-        is_over.set()
+        process.terminate()
         process.join(10)
 
 
@@ -143,8 +143,8 @@ def log_bytes(subject: harness.Subject, topic: str) -> int:
     """What the `.log` files of partition 0 hold."""
     size = 0
     for entry in os.scandir(subject.data_dir / f"{topic}-0"):
-        if entry.name.endswith(".log"):
-            size += entry.stat().st_size
+        with contextlib.suppress(FileNotFoundError):  # renamed meanwhile
+            size += entry.stat().st_size if entry.name.endswith(".log") else 0
     return size
 
 
@@ -215,7 +215,7 @@ def beside_cold_fetch(figures: harness.Figures, subject: harness.Subject, repeat
         time.sleep(PHASE_S / 2)
         alone_until = time.monotonic()
         told: multiprocessing.Queue[tuple[float, float, int]] = context.Queue()
-        fetcher = context.Process(target=fetch_cold, args=(subject, "cold", told))
+        fetcher = context.Process(target=fetch_cold, args=(subject, "cold", told), daemon=True)
         fetcher.start()
         begin_s, end_s, received = told.get(timeout=120)
         fetcher.join(10)
