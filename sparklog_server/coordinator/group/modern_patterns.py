@@ -77,6 +77,7 @@ class Patterns:
             resolution = Resolution(patterns, image, command, now.wall_ms)
             if len(patterns) * len(image.topics_by_name) > _AT_ONCE_MAX:
                 self._under_way[group_id] = resolution
+                soft.changed_us = now.mono_us  # as good as: the members are to come back soon
             else:
                 while not resolution.is_done:
                     resolution.advance()

@@ -68,10 +68,8 @@ def _unsubscribed(member: ModernMember, goal: Goal, owned: Owned) -> ModernMembe
     assigned = {topic_id: partitions for topic_id, partitions in member.assigned.items() if topic_id not in gone}
     revoking = {**member.revoking, **{topic_id: {**member.revoking.get(topic_id, {}), **gone[topic_id]} for topic_id in gone}}
     if not _owns_any(owned, revoking):
-        return msgspec.structs.replace(member, previous_epoch=member.epoch, assigned=assigned)
-    return msgspec.structs.replace(
-        member, state=MemberState.UNREVOKED_PARTITIONS, previous_epoch=member.epoch, assigned=assigned, revoking=revoking
-    )
+        return msgspec.structs.replace(member, assigned=assigned)
+    return msgspec.structs.replace(member, state=MemberState.UNREVOKED_PARTITIONS, assigned=assigned, revoking=revoking)
 
 
 def _towards(member: ModernMember, epoch: int, goal: Goal, owned: Owned) -> ModernMember:
@@ -98,7 +96,7 @@ def _towards(member: ModernMember, epoch: int, goal: Goal, owned: Owned) -> Mode
             member,
             state=MemberState.UNREVOKED_PARTITIONS,
             epoch=epoch,
-            previous_epoch=member.epoch,
+            previous_epoch=_previous(member, epoch),
             assigned=kept,
             revoking=revoking,
         )
@@ -108,10 +106,15 @@ def _towards(member: ModernMember, epoch: int, goal: Goal, owned: Owned) -> Mode
         member,
         state=MemberState.UNRELEASED_PARTITIONS if has_unreleased else MemberState.STABLE,
         epoch=goal.epoch,
-        previous_epoch=member.epoch,
+        previous_epoch=_previous(member, goal.epoch),
         assigned=kept,
         revoking=NOTHING,
     )
+
+
+def _previous(member: ModernMember, epoch: int) -> int:
+    """The epoch that the member may still come with if it misses the answer: a step within its epoch takes nothing away from that."""
+    return member.previous_epoch if epoch == member.epoch else member.epoch
 
 
 def _topics(target: Target, assigned: Assigned) -> Iterable[Uuid]:
