@@ -137,7 +137,7 @@ def _snapshot_byte(content: bytes) -> int:
 def epochs(content: bytes, path: str) -> Contents:
     """The entries of `leader-epoch-checkpoint`."""
     rows, findings = _lines(content, path, ("epoch", "start_offset"), REBUILT)
-    if not findings:
+    if content and not findings:
         try:
             EpochCache.parse(content)
         except CheckpointCorrupt as error:
@@ -163,6 +163,8 @@ def offsets(content: bytes, path: str) -> Contents:
 def _lines(content: bytes, path: str, columns: tuple[str, ...], remedy: str) -> tuple[list[Row], list[Finding]]:
     """The entries of a checkpoint as rows: all that parse before the first that does not."""
     rows: list[Row] = []
+    if not content:
+        return rows, []  # as Kafka makes it, until there is something to write
     lines = content.decode(errors="replace").splitlines()
     for number, line in enumerate(lines[2:], 2):
         words = line.split()
