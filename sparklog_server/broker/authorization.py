@@ -1,5 +1,6 @@
 """Who may do what: the one question every handler asks before it acts. Nothing authenticates yet, so the answer is yes."""
 
+from collections.abc import Callable
 from enum import IntEnum
 
 
@@ -26,6 +27,9 @@ class Resource(IntEnum):
     CLUSTER = 4
     TRANSACTIONAL_ID = 5
 
+
+Allow = Callable[[str, Operation, Resource, str], bool]
+"""Whether a principal may do this to the resource of that kind and name."""
 
 CLUSTER_NAME = "kafka-cluster"
 

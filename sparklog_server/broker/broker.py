@@ -26,7 +26,7 @@ from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, Brok
 from sparklog.wire.messages.broker_registration import BrokerRegistrationResponse
 from sparklog.wire.messages.create_topics import CreateTopicsResponse
 from sparklog.wire.schema import Message
-from sparklog_server.broker.authorization import allow_all
+from sparklog_server.broker.authorization import Allow, allow_all
 from sparklog_server.broker.context import (
     BROKER_PRINCIPAL,
     AutoCreation,
@@ -45,6 +45,7 @@ from sparklog_server.broker.dispatch import HANDLERS, SERVED
 from sparklog_server.broker.groups import Groups
 from sparklog_server.broker.handlers.api_versions import served_versions
 from sparklog_server.broker.log_settings import cleaning_limits, log_settings
+from sparklog_server.broker.named import BEGIN_WITH_TOPICS, topic_count
 from sparklog_server.broker.quorum import Quorum
 from sparklog_server.broker.session import Call, Parked, Session, Wakeable
 from sparklog_server.config.settings import BrokerSettings, TopicSettings
@@ -77,8 +78,10 @@ class Broker:
         entropy: Callable[[int], bytes],
         trace: Trace,
         receive_buffer: bytearray | None = None,
+        allow: Allow = allow_all,
     ) -> None:
         self.settings = settings
+        self._allow = allow
         self._disk = disk
         self._entropy = entropy
         self._trace = trace
@@ -92,6 +95,7 @@ class Broker:
         self._held_bytes = 0  # of frames that are only partly here, over all sessions
         self._held_bytes_max = settings.queued_max_request_bytes if settings.queued_max_request_bytes > 0 else sys.maxsize
         self._in_flight_max = settings.sparklog_session_in_flight_max
+        self._named_max = settings.sparklog_partitions_max
         self._context: Context
         self._partitions: Partitions
         self._quorum: Quorum
@@ -164,7 +168,7 @@ class Broker:
             self._quorum,
             self._partitions,
             Groups(settings, tickets=self._ticket, entropy=self._entropy, trace=self._trace),
-            allow_all,
+            self._allow,
             served=SERVED,
             tickets=self._ticket,
             receive_buffers=(self._receive_buffer, *self._spare_buffers),
@@ -327,6 +331,10 @@ class Broker:
             if header.api_key != _PRODUCE and len(frame) > self.settings.sparklog_frame_other_max_bytes:
                 self._close(session, f"a request of API {header.api_key} with {len(frame)} bytes")
                 return
+            if header.api_key in BEGIN_WITH_TOPICS and (count := topic_count(header.api_key, header.api_version, body)) > self._named_max:
+                reason = f"a request of API {header.api_key} that names {count} topics, where sparklog.partitions.max is {self._named_max}"
+                self._close(session, reason)
+                return
             request = decode_request(request_class, header.api_version, body)
         except UnsupportedVersion as unsupported:
             self._refuse_version(session, unsupported)
@@ -472,7 +480,7 @@ class Broker:
         match token, reply:
             case Proposed(), _:
                 if not token.call.session.is_closing:
-                    self._answer(token.call, reply)
+                    self._answer(token.call, token.completed(reply))
             case AutoCreation(), _:
                 context.auto_creations.difference_update(token.names)
             case ProducerIdBlock(), AllocateProducerIdsResponse():

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from sparklog.effects import Effect, Run
 from sparklog.model import Instant, Micros, Ticket, Uuid
 from sparklog.wire.schema import Message
-from sparklog_server.broker.authorization import Operation, Resource
+from sparklog_server.broker.authorization import Allow, Operation, Resource
 from sparklog_server.broker.groups import Groups
 from sparklog_server.broker.producer_ids import ProducerIds
 from sparklog_server.broker.quorum import Quorum
@@ -18,12 +18,13 @@ from sparklog_server.replica.partitions import Partitions
 
 
 class Proposed:
-    """The token of a request whose answer is the controller's own."""
+    """The token of a request whose answer is the controller's own, `completed` by what was refused before it was asked."""
 
-    __slots__ = ("call",)
+    __slots__ = ("call", "completed")
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Call, completed: Callable[[Message], Message] = lambda reply: reply) -> None:
         self.call = call
+        self.completed = completed
 
 
 class AutoCreation(NamedTuple):
@@ -65,8 +66,6 @@ class RequestJob(NamedTuple):
 
 
 _TIMERS_SWEPT_FROM = 1024
-
-Allow = Callable[[str, Operation, Resource, str], bool]
 
 
 class Context:

@@ -89,7 +89,8 @@ def create_topics(image: MetadataImage, request: CreateTopicsRequest, rules: Rul
     for topic in topics:
         try:
             if too_many:
-                raise Refused(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+                message = f"Excessively large number of partitions per request: at most {PARTITIONS_PER_REQUEST_MAX} in one."
+                raise Refused(ErrorCode.POLICY_VIOLATION, message)
             made, result = _create_topic(image, topic, rules, room)
         except Refused as refusal:
             results.append(_refused_topic(topic.name, refusal.code, refusal.message))

@@ -12,6 +12,7 @@ from sparklog.effects import Chunk, Disconnect, Effect, FileSlice, Halt, Reply, 
 from sparklog.model import SessionId, Ticket
 from sparklog.wire.header import decode_reply, encode_request
 from sparklog.wire.schema import Message
+from sparklog_server.broker.authorization import Allow, allow_all
 from sparklog_server.broker.broker import Broker
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.disk.door import StorageError
@@ -62,7 +63,10 @@ class SimulatedConnection:
 class SimulatedNode:
     """One broker process: `start`, `kill` (with a crash of the disk, as a power cut has it) and `stop`."""
 
-    def __init__(self, clock: VirtualClock, random: Random, disk: SimulatedDisk, settings: BrokerSettings) -> None:
+    def __init__(
+        self, clock: VirtualClock, random: Random, disk: SimulatedDisk, settings: BrokerSettings, *, allow: Allow = allow_all
+    ) -> None:
+        self._allow = allow
         self._clock = clock
         self._random = random
         self.disk = disk
@@ -81,7 +85,7 @@ class SimulatedNode:
         """Start the process and let it run until it is ready."""
         assert self.broker is None
         self._life += 1
-        self.broker = Broker(self._settings, self.disk, entropy=self._random.randbytes, trace=self._note)
+        self.broker = Broker(self._settings, self.disk, entropy=self._random.randbytes, trace=self._note, allow=self._allow)
         self._carry_out(self.broker.start(self._clock.now))
 
     def kill(self) -> None:

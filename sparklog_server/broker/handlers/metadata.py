@@ -19,6 +19,8 @@ from sparklog_server.controller.topics import check_name
 from sparklog_server.metadata.image import TopicImage
 from sparklog_server.outcome import Refused
 
+_AUTO_CREATED_MAX = 100
+"""How many topics one request creates by naming them; a client that still misses some asks again."""
 _EMPTY_MEANS_ALL_BEFORE = 1
 _TOPIC_IDS_SINCE = 12  # versions 10 and 11 have the field, and Kafka never served it there
 _BROKER_ENDPOINTS = 1
@@ -100,7 +102,7 @@ def _create(context: Context, call: Call, names: list[str], now: Instant) -> Non
         name
         for name in dict.fromkeys(names)
         if name not in context.auto_creations and context.allow(call, Operation.CREATE, Resource.TOPIC, name)
-    ]
+    ][:_AUTO_CREATED_MAX]
     if not wanted:
         return
     context.auto_creations.update(wanted)
