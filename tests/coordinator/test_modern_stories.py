@@ -129,8 +129,8 @@ class Teller:
                 continue
             yield f"{group.group_id} {group.group_state} epoch={group.group_epoch} assigned={group.assignment_epoch} {group.assignor_name}"
             for one in group.members:
-                what = f"topics={','.join(one.subscribed_topic_names)} regex={one.subscribed_topic_regex}"
-                yield f"  {one.member_id} epoch={one.member_epoch} {what} has={_placed(one.assignment)} wants={_placed(one.target_assignment)}"
+                what = f"epoch={one.member_epoch} topics={','.join(one.subscribed_topic_names)} regex={one.subscribed_topic_regex}"
+                yield f"  {one.member_id} {what} has={_placed(one.assignment)} wants={_placed(one.target_assignment)}"
 
     def _groups(self, words: list[str], named: dict[str, str]) -> Iterable[str]:
         reply = self.world.ask(ListGroupsRequest(), 5)
