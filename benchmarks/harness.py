@@ -376,6 +376,18 @@ def _stop(child: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
         child.stdout.close()
 
 
+def bare_write_cpu_s(size: int, *, piece_bytes: int = 1_000_000) -> float:
+    """Processor seconds of writing `size` bytes into a new file by bare `pwrite`, nothing else: the control of every figure of a broker's
+    processor time per gigabyte, since fresh pages for the page cache cost several times more at one time than at another.
+    """
+    piece = os.urandom(piece_bytes)
+    with tempfile.TemporaryFile(prefix="sparklog-bench-") as file:
+        before_s = time.process_time()
+        for position in range(0, size, piece_bytes):
+            os.pwrite(file.fileno(), piece, position)
+        return time.process_time() - before_s
+
+
 class Stopwatch:
     """Wall and processor seconds of a subject between enter and exit."""
 
