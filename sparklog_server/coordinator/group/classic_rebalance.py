@@ -135,8 +135,8 @@ class Rebalances:
     def dismiss(self, group: ClassicGroup, member: ClassicMember, code: ErrorCode, draft: Draft) -> None:
         """Answer what a member waits for with `code`; a member that is fenced is told its id, one that is out is told that it has none."""
         member_id = member.member_id if code is ErrorCode.FENCED_INSTANCE_ID else NO_MEMBER_ID
-        self._answer_join(group, member, refused_join(member_id, code), draft)
         self.answer_sync(member, SyncGroupResponse(error_code=code), draft)
+        self._answer_join(group, member, refused_join(member_id, code), draft)
 
     def forget_pending(self, group: ClassicGroup, member_id: str) -> bool:
         """Take back a member id that nobody has joined with; False if there is no such."""
