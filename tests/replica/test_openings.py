@@ -217,3 +217,35 @@ def test_the_age_of_a_cold_segment_is_read_by_a_job_and_remembered() -> None:
     world.wait(70_000)
     world.run_all()
     assert world.read("t")[0] == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+@pytest.mark.parametrize("is_removed_first", [True, False])
+def test_files_on_their_way_to_other_names_are_not_those_of_the_next_log(is_removed_first: bool) -> None:
+    world = ByHand(
+        **{"log.segment.bytes": str(1 << 20), "log.retention.bytes": "1000", "log.initial.task.delay.ms": "1000"},
+        **{"log.retention.check.interval.ms": "10000"},
+    )
+    world.create("t")
+    for _ in range(30):
+        assert world.send("t", bytes(100_000)) == 0
+    world.wait(10_000)
+    assert [line for line in world.trace if line.startswith("segments-retired partition=t-0")]
+    renaming, *others = world.held
+    for run in others:
+        world.run(run)
+    world.delete("t")
+    removal = world.held[-1]
+    world.create("t")
+    steps = (removal, renaming) if is_removed_first else (renaming, removal)
+    for step in steps:
+        assert world.send("t", b"new") == NOT_YET
+        world.run(step)
+        world.wait(0)
+    world.run_all()
+    world.wait(0)
+    world.run_all()
+    assert world.send("t", b"new") == 0
+    assert world.read("t") == (0, [b"new"])
+    world.power_cut(1)
+    assert world.read("t") == (0, [b"new"])
+    assert not [line for line in world.trace if line.startswith("log-directory-offline")]
