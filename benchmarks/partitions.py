@@ -46,10 +46,10 @@ def measure(figures: harness.Figures, subject: harness.Subject, topic: str) -> N
         os.sync()  # what creation left to write is not what is measured
         what = f"{PARTITIONS} partitions, acks=all"
         figures.add(f"{what}, new files, in one request", "ms", subject.name, in_one_request(connection, topic), bound=bound)
-        for form, send in (("in one request", in_one_request), (f"in {PARTITIONS} requests", in_many_requests)):
+        for form, send, promised in (("in one request", in_one_request, bound), (f"in {PARTITIONS} requests", in_many_requests, "")):
             with harness.Stopwatch(subject) as watch:
                 elapsed_ms = [send(connection, topic) for _ in range(ROUNDS)]
-            figures.add(f"{what}, {form}", "ms", subject.name, harness.percentile(elapsed_ms, 50), bound=bound)
+            figures.add(f"{what}, {form}", "ms", subject.name, harness.percentile(elapsed_ms, 50), bound=promised)
             figures.add(f"{what}, {form}: worst of {ROUNDS}", "ms", subject.name, max(elapsed_ms))
             figures.add(f"{what}, {form}: broker CPU", "ms", subject.name, watch.cpu_s * 1000 / ROUNDS)
 
@@ -60,6 +60,7 @@ def main() -> None:
     for subject in harness.subjects(options, flush=FLUSH):
         for repeat in range(options.repeats):
             measure(figures, subject, f"spread-{repeat}")
+    figures.note("a session of ours has 64 requests in flight at most (sparklog.session.in.flight.max), so a thousand are sixteen syncs")
     figures.report(options)
 
 
