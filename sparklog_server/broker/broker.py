@@ -8,14 +8,13 @@ Each call from outside is a turn; at its end the broker answers those whose wait
 that are due. Nothing here blocks, reads a clock or calls back. `start` is the one call that may read files at length: nobody is connected.
 """
 
-import sys
 from collections.abc import Callable
 from heapq import heappop
 from typing import cast
 
 from sparklog.effects import Chunk, Disconnect, Effect, Halt, Reply
 from sparklog.errors import DecodeError, ErrorCode, code_of
-from sparklog.model import Instant, Micros, NodeId, SessionId, Ticket, Uuid
+from sparklog.model import Instant, Micros, SessionId, Ticket, Uuid
 from sparklog.wire.api_keys import API_VERSIONS
 from sparklog.wire.codec import decode_request
 from sparklog.wire.frame import RECEIVE_BUFFER_BYTES, Framer, spare_buffers
@@ -44,19 +43,17 @@ from sparklog_server.broker.directories import open_log_dirs, registration
 from sparklog_server.broker.dispatch import HANDLERS, SERVED
 from sparklog_server.broker.groups import Groups
 from sparklog_server.broker.handlers.api_versions import served_versions
-from sparklog_server.broker.log_settings import cleaning_limits, log_settings
-from sparklog_server.broker.named import BEGIN_WITH_TOPICS, topic_count
+from sparklog_server.broker.local_partitions import open_partitions
+from sparklog_server.broker.memory import RequestMemory
+from sparklog_server.broker.named import refusal_of_many
 from sparklog_server.broker.quorum import Quorum
-from sparklog_server.broker.session import Call, Parked, Session, Wakeable
+from sparklog_server.broker.session import Call, Parked, Session, Wakeable, first_frame_bytes_max
 from sparklog_server.config.settings import BrokerSettings, TopicSettings
 from sparklog_server.coordinator.runtime import ShardWaits
 from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.log.log_dir import LogDir
-from sparklog_server.log.settings import LogSettings
-from sparklog_server.replica.cleaning import Cleaning
-from sparklog_server.replica.directory import Directory, Trace
+from sparklog_server.replica.directory import Trace
 from sparklog_server.replica.partitions import Partitions
-from sparklog_server.replica.retention import Retention
 
 _PRODUCE = 0
 _LEFT: list[Chunk] = []
@@ -92,10 +89,8 @@ class Broker:
         self._mute_changes: list[tuple[SessionId, bool]] = []
         self._effects: list[Effect] = []
         self._last_ticket = 0
-        self._held_bytes = 0  # of frames that are only partly here, over all sessions
-        self._held_bytes_max = settings.queued_max_request_bytes if settings.queued_max_request_bytes > 0 else sys.maxsize
+        self._memory = RequestMemory(settings.queued_max_request_bytes)
         self._in_flight_max = settings.sparklog_session_in_flight_max
-        self._named_max = settings.sparklog_partitions_max
         self._context: Context
         self._partitions: Partitions
         self._quorum: Quorum
@@ -114,38 +109,12 @@ class Broker:
         cluster_id, metadata_directory_id = log_dirs[0].cluster_id, log_dirs[0].directory_id
         if settings.metadata_log_dir not in settings.log_dirs:
             self._metadata_dir = log_dirs.pop(0)
-        self._partitions = Partitions(
-            NodeId(settings.node_id),
-            [
-                Directory(
-                    log_dir,
-                    checkpoint_interval_ms=settings.replica_high_watermark_checkpoint_interval_ms,
-                    log_start_interval_ms=settings.log_flush_start_offset_checkpoint_interval_ms,
-                    unsynced_bytes_max=settings.sparklog_log_dir_unsynced_max_bytes,
-                    # Not that of the metadata log: the controller would have to write down there that it failed.
-                    failed=self._failed_directories if log_dir.path != settings.metadata_log_dir else [],
-                    trace=self._trace,
-                )
-                for log_dir in log_dirs
-            ],
-            tickets=self._ticket,
-            settings_for=self._log_settings_for,
-            in_sync_min_for=lambda topic: self._topic_settings(topic).min_insync_replicas,
-            waits_for_sync=self._waits_for_sync,
-            parked_max=settings.sparklog_partition_parked_max,
-            retention=Retention(
-                first_check_ms=settings.log_initial_task_delay_ms,
-                check_interval_ms=settings.log_retention_check_interval_ms,
-                tickets=self._ticket,
-                trace=self._trace,
-            ),
-            is_missing_directories=len(log_dirs) < len(settings.log_dirs),
-            trace=self._trace,
-        )
-        self._partitions.cleaning = Cleaning(
-            cleaning_limits(settings),
+        self._partitions = open_partitions(
+            settings,
             self._disk,
-            self._partitions.directories,
+            log_dirs,
+            failed=self._failed_directories,
+            topic_settings=self._topic_settings,
             tickets=self._ticket,
             entropy=self._entropy,
             trace=self._trace,
@@ -172,6 +141,7 @@ class Broker:
             served=SERVED,
             tickets=self._ticket,
             receive_buffers=(self._receive_buffer, *self._spare_buffers),
+            memory=self._memory,
         )
         self._context.propose(
             registration(settings, log_dirs, cluster_id, incarnation_id=Uuid(self._entropy(16))), Registration(), BROKER_PRINCIPAL, now
@@ -192,19 +162,13 @@ class Broker:
     def _topic_settings(self, topic: str) -> TopicSettings:
         return TopicSettings.of(self.settings.topic_defaults(), self._quorum.image.topic_config(topic))
 
-    def _log_settings_for(self, topic: str) -> LogSettings:
-        return log_settings(self._topic_settings(topic), self.settings)
-
-    def _waits_for_sync(self, topic: str, replica_count: int) -> bool:
-        flush = self._topic_settings(topic).sparklog_ack_flush
-        return flush == "always" or (flush == "auto" and replica_count == 1)
-
     # -- sessions
 
-    def connected(self, session_id: SessionId, listener: str, local_address: str, peer_address: str, now: Instant) -> list[Effect]:
+    def connected(self, session_id: SessionId, listener: str, peer_address: str, now: Instant) -> list[Effect]:
         """A connection was accepted on `listener`."""
-        framer = Framer(frame_bytes_max=self.settings.socket_request_max_bytes, shared=self._receive_buffer, spares=self._spare_buffers)
-        self._sessions[session_id] = Session(session_id, framer, listener=listener, local_address=local_address, peer_address=peer_address)
+        frame_bytes_max = first_frame_bytes_max(self.settings, listener)
+        framer = Framer(frame_bytes_max=frame_bytes_max, shared=self._receive_buffer, spares=self._spare_buffers)
+        self._sessions[session_id] = Session(session_id, framer, listener=listener, peer_address=peer_address)
         return []
 
     def buffer(self, session_id: SessionId) -> memoryview:
@@ -220,40 +184,46 @@ class Broker:
         except DecodeError as error:
             self._close(session, f"not a Kafka frame: {error}")
             return self._end_of_turn(now)
-        held_bytes = framer.held_bytes
-        self._held_bytes += held_bytes - session.held_bytes
-        session.held_bytes = held_bytes
-        if held_bytes and self._held_bytes > self._held_bytes_max:
-            self._close(session, f"frames not yet complete hold {self._held_bytes} bytes, where {self._held_bytes_max} are allowed")
-            self._release(session)
         for frame in frames:
             if session.is_closing or self.is_stopping:
                 break  # what is appended after a stop would come behind the mark of a clean one
             if session.is_muted:
                 session.backlog.append(memoryview(bytearray(frame)))
+                session.backlog_bytes += len(frame)
             else:
                 self._serve(session, frame, now)
         framer.recycle()
+        self._bound_memory(session)
         return self._end_of_turn(now)
+
+    def _bound_memory(self, session: Session) -> None:
+        """Count what the session holds after it has sent something, and read it no further if all hold too much."""
+        memory = self._memory
+        memory.count(session)
+        if not session.held_bytes or session.is_closing:
+            return
+        if memory.is_beyond:
+            held = f"requests hold {memory.total_bytes} bytes, where queued.max.request.bytes is {memory.bytes_max}"
+            self._close(session, f"{held}: twice as much is too much")
+        elif not session.is_muted and memory.starves(session):
+            self._mute(session)
 
     def disconnected(self, session_id: SessionId, now: Instant) -> list[Effect]:
         """The connection is gone; what it still waits for is dropped when its time comes."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             session.is_closing = True
-            self._release(session)
+            self._memory.released(session)
             for call in session.owed:
                 if call.waiting is not None:
                     call.waiting.abandoned()
             session.owed.clear()
-            session.backlog.clear()
         return self._end_of_turn(now)
 
-    def _release(self, session: Session) -> None:
-        """Hold nothing any more of a frame that will not be completed."""
-        session.framer.release()
-        self._held_bytes -= session.held_bytes
-        session.held_bytes = 0
+    @property
+    def request_bytes(self) -> int:
+        """What requests hold of memory between turns, over all sessions; `queued.max.request.bytes` bounds it."""
+        return self._memory.total_bytes
 
     def take_mute_changes(self) -> list[tuple[SessionId, bool]]:
         """The sessions that must no longer be read (True) or may be read again (False), since the last call."""
@@ -278,7 +248,7 @@ class Broker:
 
     def _job_finished(self, job: RequestJob, result: object, now: Instant) -> None:
         """Go on with a request; also when its session is gone, since a produce without acknowledgement counts all the same."""
-        self._context.copied_bytes -= job.copied_bytes
+        self._memory.copied_bytes -= job.copied_bytes
         if self.is_stopping:
             return
         call, session = job.call, job.call.session
@@ -331,9 +301,8 @@ class Broker:
             if header.api_key != _PRODUCE and len(frame) > self.settings.sparklog_frame_other_max_bytes:
                 self._close(session, f"a request of API {header.api_key} with {len(frame)} bytes")
                 return
-            if header.api_key in BEGIN_WITH_TOPICS and (count := topic_count(header.api_key, header.api_version, body)) > self._named_max:
-                reason = f"a request of API {header.api_key} that names {count} topics, where sparklog.partitions.max is {self._named_max}"
-                self._close(session, reason)
+            if refusal := refusal_of_many(header.api_key, header.api_version, body, self.settings.sparklog_partitions_max):
+                self._close(session, refusal)
                 return
             request = decode_request(request_class, header.api_version, body)
         except UnsupportedVersion as unsupported:
@@ -392,7 +361,7 @@ class Broker:
         if session.is_closing:
             return
         session.is_closing = True
-        session.backlog.clear()
+        self._memory.released(session)
         self._trace("session-closed", peer=session.peer_address, listener=session.listener, reason=reason)
         self._effects.append(Disconnect(session.id, reason))
 
@@ -413,6 +382,8 @@ class Broker:
                     self._answer(call, answer)
             elif self._failed_directories and self.is_ready:
                 self._report_failures(now)
+            elif self._memory.has_readable:
+                self._resumable.extend(self._memory.take_readable())
             elif self._resumable:
                 self._resume(self._resumable.pop(), now)
             elif context.paused and not partitions.is_congested:
@@ -518,6 +489,11 @@ class Broker:
             return
         session.is_muted = False
         while session.backlog and not session.is_muted and not session.is_closing and not self.is_stopping:
-            self._serve(session, session.backlog.popleft(), now)
-        if not session.is_muted:
+            frame = session.backlog.popleft()
+            session.backlog_bytes -= len(frame)
+            self._serve(session, frame, now)
+        self._memory.count(session)
+        if not session.is_muted and self._memory.starves(session):
+            session.is_muted = True
+        elif not session.is_muted:
             self._mute_changes.append((session.id, False))

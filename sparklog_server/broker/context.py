@@ -9,6 +9,7 @@ from sparklog.model import Instant, Micros, Ticket, Uuid
 from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import Allow, Operation, Resource
 from sparklog_server.broker.groups import Groups
+from sparklog_server.broker.memory import RequestMemory
 from sparklog_server.broker.producer_ids import ProducerIds
 from sparklog_server.broker.quorum import Quorum
 from sparklog_server.broker.session import Call, Parked, Session, Waiting, Wakeable
@@ -83,6 +84,7 @@ class Context:
         *,
         tickets: Callable[[], Ticket],
         receive_buffers: Sequence[bytearray],
+        memory: RequestMemory,
     ) -> None:
         self.settings = settings
         self.served = served
@@ -99,7 +101,7 @@ class Context:
         self.paused: list[Session] = []
         self.timers: list[tuple[Micros, int, Waiting]] = []
         self.jobs: dict[Ticket, RequestJob] = {}
-        self.copied_bytes = 0  # of requests that a job works on
+        self._memory = memory
         self._tickets = tickets
         self._receive_buffers = receive_buffers
         self._allow = allow
@@ -147,7 +149,7 @@ class Context:
         assert not any(copy is buffer for copy in copies for buffer in self._receive_buffers), "a job may not hold the receive buffer"
         ticket = self._tickets()
         copied_bytes = sum(map(len, copies))
-        self.copied_bytes += copied_bytes
+        self._memory.copied_bytes += copied_bytes
         self.jobs[ticket] = RequestJob(call, finished, copied_bytes)
         self.effects.append(Run(job, ticket))
 

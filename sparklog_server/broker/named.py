@@ -10,6 +10,13 @@ BEGIN_WITH_TOPICS: Final = frozenset((3, 19, 20, 37))
 _VARINT_BYTES_MAX = 5
 
 
+def refusal_of_many(api_key: int, version: int, body: memoryview, topics_max: int) -> str:
+    """Why this request is not to be decoded; empty if it may be."""
+    if api_key not in BEGIN_WITH_TOPICS or (count := topic_count(api_key, version, body)) <= topics_max:
+        return ""
+    return f"a request of API {api_key} that names {count} topics, where sparklog.partitions.max is {topics_max}"
+
+
 def topic_count(api_key: int, version: int, body: memoryview) -> int:
     """The length of the array that a request of `BEGIN_WITH_TOPICS` begins with; 0 for null and for what is no length."""
     if version < API_BY_KEY[api_key].flexible:

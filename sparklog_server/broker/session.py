@@ -15,6 +15,7 @@ from sparklog.effects import Chunk
 from sparklog.model import Instant, SessionId
 from sparklog.wire.frame import Framer
 from sparklog.wire.schema import Message
+from sparklog_server.config.settings import BrokerSettings
 
 
 class Call:
@@ -41,6 +42,7 @@ class Session:
 
     __slots__ = (
         "backlog",
+        "backlog_bytes",
         "framer",
         "held_by",
         "held_bytes",
@@ -49,26 +51,32 @@ class Session:
         "is_muted",
         "is_paused",
         "listener",
-        "local_address",
         "owed",
         "peer_address",
         "principal",
     )
 
-    def __init__(self, session_id: SessionId, framer: Framer, *, listener: str, local_address: str, peer_address: str) -> None:
+    def __init__(self, session_id: SessionId, framer: Framer, *, listener: str, peer_address: str) -> None:
         self.id = session_id
         self.framer = framer
         self.listener = listener
-        self.local_address = local_address
         self.peer_address = peer_address
         self.principal = "User:ANONYMOUS"
         self.owed: deque[Call] = deque()
         self.backlog: deque[memoryview] = deque()
+        self.backlog_bytes = 0
         self.held_by: Call | None = None
-        self.held_bytes = 0  # of a frame that is only partly here, as last counted
+        self.held_bytes = 0  # of a frame that is only partly here, and of the backlog, as last counted
         self.is_muted = False
         self.is_paused = False
         self.is_closing = False
+
+
+def first_frame_bytes_max(settings: BrokerSettings, listener: str) -> int:
+    """The largest frame of a session before it has said who it is; it stays so where the listener asks nobody who they are."""
+    needs_authentication = any(one.name == listener and one.protocol.startswith("SASL_") for one in settings.listeners)
+    largest = settings.socket_request_max_bytes
+    return min(settings.sparklog_frame_unauthenticated_max_bytes, largest) if needs_authentication else largest
 
 
 class Parked(Enum):

@@ -124,13 +124,14 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         int, _int("sparklog.frame.other.max.bytes", "The largest frame of a request other than Produce.", 1024)
     ] = 8 * _MIB
     sparklog_frame_unauthenticated_max_bytes: Annotated[
-        int, _int("sparklog.frame.unauthenticated.max.bytes", "The largest frame of a session that has not authenticated yet.", 1024)
+        int, _int("sparklog.frame.unauthenticated.max.bytes", "The largest frame before a SASL login; no SASL is served yet.", 1024)
     ] = 64 << 10
     queued_max_request_bytes: Annotated[
         int,
         _long(
             "queued.max.request.bytes",
-            "The bytes of requests not yet complete or not yet answered, over all sessions, beyond which reading pauses; "
+            "The bytes of requests, over all sessions, that are only partly here, behind a muted session or in a job. Beyond "
+            "it, sessions in the middle of a request are not read on, the eldest excepted; who adds beyond twice as much is disconnected. "
             "-1 is without limit, which is Kafka's default.",
             -1,
         ),
@@ -173,12 +174,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         int, _int("sparklog.open.files.max", "The segment files kept open; the least recently used are closed beyond it.", 16)
     ] = 4096
     sparklog_decompress_ratio_max: Annotated[
-        int,
-        _int(
-            "sparklog.decompress.ratio.max",
-            "How many times larger a batch may become when decompressed, once it becomes larger than 4 MiB; more is refused.",
-            1,
-        ),
+        int, _int("sparklog.decompress.ratio.max", "How many times its compressed size a batch of more than 4 MiB may have.", 1)
     ] = 1024
     sparklog_decompress_max_bytes: Annotated[
         int, _int("sparklog.decompress.max.bytes", "How many bytes one batch may become when decompressed.", 65_536)

@@ -25,7 +25,7 @@ class Serving(Protocol):
     is_stopped: bool
 
     def start(self, now: Instant) -> list[Effect]: ...
-    def connected(self, session_id: SessionId, listener: str, local_address: str, peer_address: str, now: Instant) -> list[Effect]: ...
+    def connected(self, session_id: SessionId, listener: str, peer_address: str, now: Instant) -> list[Effect]: ...
     def buffer(self, session_id: SessionId) -> memoryview: ...
     def receive(self, session_id: SessionId, size: int, now: Instant) -> list[Effect]: ...
     def disconnected(self, session_id: SessionId, now: Instant) -> list[Effect]: ...
@@ -89,7 +89,7 @@ class Pump:
 
     # -- connections
 
-    def accepted(self, connected: socket.socket, listener: str, local_address: str, peer: tuple[str, int]) -> None:
+    def accepted(self, connected: socket.socket, listener: str, peer: tuple[str, int]) -> None:
         """A connection has come in; the socket is non-blocking."""
         peer_host, peer_port = peer
         self._last_session += 1
@@ -97,7 +97,7 @@ class Pump:
         now = read_clock()
         connection = self.connections[session] = Connection(session, connected, peer_host, self._reactor, self)
         connection.active_us = now.mono_us
-        self._carry_out(self._broker.connected(session, listener, local_address, f"{peer_host}:{peer_port}", now), now)
+        self._carry_out(self._broker.connected(session, listener, f"{peer_host}:{peer_port}", now), now)
 
     def readable(self, connection: Connection) -> None:
         """Receive once, straight into the broker's buffer, and let the broker work on it."""

@@ -230,8 +230,7 @@ class Server:
         ):
             if key in self._settings.given and size > 0:
                 connected.setsockopt(socket.SOL_SOCKET, option, size)
-        local = connected.getsockname()
-        self._pump.accepted(connected, listener.name, _joined(local[0], local[1]), peer)
+        self._pump.accepted(connected, listener.name, peer)
 
     def _refusal(self, peer_host: str) -> str:
         """Why no further connection of this host is admitted; empty if it is. Only the first refusal in a row is logged."""

@@ -74,6 +74,8 @@ class SimulatedNode:
         self._life = 0
         self._last_session = 0
         self._connections: dict[SessionId, SimulatedConnection] = {}
+        self._unread: dict[SessionId, bytes] = {}  # sent by clients whose sessions are muted
+        self._muted: set[SessionId] = set()
         self.broker: Broker | None = None
         self.trace: list[str] = []
         self.syncs = 0  # begun, over all lives
@@ -111,6 +113,8 @@ class SimulatedNode:
         for connection in self._connections.values():
             connection.is_closed = True
         self._connections.clear()
+        self._unread.clear()
+        self._muted.clear()
 
     @property
     def running(self) -> Broker:
@@ -127,7 +131,7 @@ class SimulatedNode:
         connection = SimulatedConnection(self, session_id)
         self._connections[session_id] = connection
         listener = self._settings.listeners[0].name
-        self._carry_out(self.running.connected(session_id, listener, "127.0.0.1:9092", f"client:{session_id}", self._clock.now))
+        self._carry_out(self.running.connected(session_id, listener, f"client:{session_id}", self._clock.now))
         return connection
 
     def disconnect(self, connection: SimulatedConnection) -> None:
@@ -138,14 +142,18 @@ class SimulatedNode:
             self._disconnected(connection.session_id)
 
     def received(self, session_id: SessionId, data: bytes) -> None:
-        """Bytes from a client, in pieces as the receive buffer takes them."""
-        while data and session_id in self._connections:
-            broker = self.running
-            room = broker.buffer(session_id)
+        """Bytes from a client: the broker gets them in pieces as its buffer takes them, and not while the session is muted."""
+        self._unread[session_id] = self._unread.get(session_id, b"") + data
+        self._read_on(session_id)
+
+    def _read_on(self, session_id: SessionId) -> None:
+        while session_id in self._connections and session_id not in self._muted and (data := self._unread.pop(session_id, b"")):
+            room = self.running.buffer(session_id)
             size = min(len(room), len(data))
             room[:size] = data[:size]
-            data = data[size:]
-            self._carry_out(broker.receive(session_id, size, self._clock.now))
+            if size < len(data):
+                self._unread[session_id] = data[size:]
+            self._carry_out(self.running.receive(session_id, size, self._clock.now))
 
     # -- effects
 
@@ -172,7 +180,19 @@ class SimulatedNode:
                     return
                 case SendTo():
                     raise AssertionError("a cluster of one sends to nobody")
+        for session, is_muted in self.running.take_mute_changes():
+            if is_muted:
+                self._muted.add(session)
+            else:
+                self._muted.discard(session)
+                if session in self._unread:
+                    life = self._life
+                    self._clock.after(0, partial(self._read_on_in, life, session))
         self._set_timer()
+
+    def _read_on_in(self, life: int, session: SessionId) -> None:
+        if life == self._life:
+            self._read_on(session)
 
     def _reply(self, connection: SimulatedConnection, chunks: Sequence[Chunk]) -> None:
         """Send a reply; one that the disk does not give up whole ends the connection, since its length was promised."""

@@ -130,18 +130,6 @@ def test_a_producer_pauses_while_the_disk_is_too_far_behind_and_loses_nothing() 
     assert [produced(reply) for reply in client.replies] == [(0, offset) for offset in range(40)]
 
 
-def test_frames_that_never_complete_may_hold_only_so_much_memory_together() -> None:
-    world = World(seed=4, **{"queued.max.request.bytes": "1000000"})
-    world.node.start()
-    world.settle()
-    connections = [world.node.connect() for _ in range(10)]
-    for connection in connections:
-        connection.send_bytes((50_000_000).to_bytes(4, "big") + bytes(200_000))
-    world.settle()
-    open_ones = [connection for connection in connections if not connection.is_closed]
-    assert 1 <= len(open_ones) <= 4
-
-
 def test_the_settings_that_bound_a_session_let_its_requests_run_in_the_end() -> None:
     world = World(seed=5, **{"sparklog.session.in.flight.max": "4"})
     world.node.start()
@@ -174,16 +162,3 @@ def test_nothing_is_appended_once_a_stop_has_begun(world: World) -> None:
         world.clock.run(until_us=world.clock.now.mono_us + 500)
     assert broker.is_stopped
     assert [produced(reply) for reply in client.replies] == [(0, 0)]
-
-
-def test_a_session_that_holds_nothing_is_not_closed_for_what_others_hold() -> None:
-    world = World(1, **{"queued.max.request.bytes": "1000000"})
-    world.node.start()
-    world.settle()
-    client = world.node.connect()
-    hoarders = [world.node.connect() for _ in range(20)]
-    for hoarder in hoarders:
-        hoarder.send_bytes((99_000_000).to_bytes(4, "big") + bytes(100_000))
-    assert any(hoarder.is_closed for hoarder in hoarders)
-    client.send(VERSIONS, 3, ApiVersionsResponse)
-    assert isinstance(client.replies[0], ApiVersionsResponse)

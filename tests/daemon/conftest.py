@@ -29,7 +29,7 @@ class Rig:
         ours.setblocking(False)
         theirs.setblocking(False)
         self.clients.append(theirs)
-        self.pump.accepted(ours, "PLAINTEXT", "local:1", ("peer", 2))
+        self.pump.accepted(ours, "PLAINTEXT", ("peer", 2))
         return theirs
 
     def turn(self, *, wait_s: float = 0.0) -> None:

@@ -28,7 +28,7 @@ class Echo:
     def start(self, now: Instant) -> list[Effect]:
         return []
 
-    def connected(self, session_id: SessionId, listener: str, local_address: str, peer_address: str, now: Instant) -> list[Effect]:
+    def connected(self, session_id: SessionId, listener: str, peer_address: str, now: Instant) -> list[Effect]:
         self.sessions.append(session_id)
         return []
 

@@ -37,7 +37,7 @@ class ByHand:
         self.broker = Broker(self.settings, self.disk, entropy=Random(1).randbytes, trace=self._note)
         self._carry_out(self.broker.start(self.now))
         assert self.broker.is_ready
-        self.broker.connected(SESSION, "PLAINTEXT", "127.0.0.1:9092", "client:1", self.now)
+        self.broker.connected(SESSION, "PLAINTEXT", "client:1", self.now)
 
     def power_cut(self, seed: int) -> None:
         """End this life as a power cut does, and begin the next."""

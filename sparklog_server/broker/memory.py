@@ -1,0 +1,82 @@
+"""The memory that requests hold between turns: frames that are only partly here, frames behind a muted session, copies that jobs work on.
+
+    total ≤ limit       everybody is read
+    total > limit       who is in the middle of a frame is not read on, but for the eldest of them: its frame comes to an end
+    total > 2 × limit   who adds to it is closed: so many pile up at once only by intent
+
+Frames that arrive whole and are served at once hold nothing, so what others hold never keeps them waiting.
+"""
+
+import sys
+from typing import Final
+
+from sparklog_server.broker.session import Session
+
+_CLOSED_BEYOND: Final = 2
+
+
+class RequestMemory:
+    """Invariants: `held_bytes` is the sum over the sessions' own; `_partial` has the sessions in the middle of a frame, eldest first;
+    `_starved` those of them that are not read on."""
+
+    __slots__ = ("_partial", "_starved", "bytes_max", "copied_bytes", "held_bytes")
+
+    def __init__(self, bytes_max: int) -> None:
+        """Zero or less is without limit."""
+        self.bytes_max = bytes_max if bytes_max > 0 else sys.maxsize
+        self.held_bytes = 0
+        self.copied_bytes = 0  # which jobs work on
+        self._partial: dict[Session, None] = {}
+        self._starved: dict[Session, None] = {}
+
+    @property
+    def total_bytes(self) -> int:
+        """All that is held."""
+        return self.held_bytes + self.copied_bytes
+
+    @property
+    def is_beyond(self) -> bool:
+        """Whether who adds is to be closed."""
+        return self.total_bytes > _CLOSED_BEYOND * self.bytes_max
+
+    def count(self, session: Session) -> None:
+        """Take down what the session holds now."""
+        framed = session.framer.held_bytes
+        held = framed + session.backlog_bytes
+        if held == session.held_bytes:
+            return
+        self.held_bytes += held - session.held_bytes
+        session.held_bytes = held
+        if framed:
+            self._partial.setdefault(session)
+        else:
+            self._partial.pop(session, None)
+
+    def released(self, session: Session) -> None:
+        """The session is over."""
+        session.framer.release()
+        session.backlog.clear()
+        session.backlog_bytes = 0
+        self.count(session)
+        self._starved.pop(session, None)
+
+    def starves(self, session: Session) -> bool:
+        """Whether the session must not be read on now; if so, `take_readable` gives it back when it may."""
+        if self.total_bytes <= self.bytes_max or session not in self._partial or next(iter(self._partial)) is session:
+            return False
+        self._starved[session] = None
+        return True
+
+    @property
+    def has_readable(self) -> bool:
+        """Whether some that starved may be read again."""
+        return bool(self._starved) and (self.total_bytes <= self.bytes_max or next(iter(self._partial)) in self._starved)
+
+    def take_readable(self) -> list[Session]:
+        """Those that starved and may be read again."""
+        if self.total_bytes <= self.bytes_max:
+            readable, self._starved = list(self._starved), {}
+            return readable
+        eldest = next(iter(self._partial))
+        del self._starved[eldest]
+        return [eldest]

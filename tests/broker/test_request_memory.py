@@ -1,0 +1,149 @@
+"""What requests hold in memory is bounded over all sessions: who is in the middle of a request waits for its turn, and nobody else does."""
+
+import pytest
+
+from sparklog.record.batch import build_batch
+from sparklog.wire.header import encode_request
+from sparklog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from sparklog.wire.messages.fetch import FetchResponse
+from sparklog.wire.messages.produce import ProduceResponse
+from sparklog_server.broker.session import first_frame_bytes_max
+from sparklog_server.config.listeners import Listener
+from sparklog_server.config.settings import BrokerSettings
+from sparklog_server.simulation.cluster import SimulatedConnection
+from tests.broker.world import FETCH_BY_NAME, PRODUCE_BY_NAME, World, fetch, latest, produce, produced
+
+VERSIONS = ApiVersionsRequest(client_software_name="test", client_software_version="1")
+VALUE_BYTES = 4_000_000
+
+
+def a_world(**given: str) -> World:
+    world = World(4, **{"message.max.bytes": "50000000", **given})
+    world.node.start()
+    world.settle()
+    return world
+
+
+def large_frame(world: World) -> bytes:
+    """A Produce that is larger than any spare buffer, as bytes."""
+    batch = bytes(build_batch([(None, bytes(VALUE_BYTES), (), world.clock.now.wall_ms)]))
+    return b"".join(bytes(chunk) for chunk in encode_request(produce("t", batch), PRODUCE_BY_NAME, 1, "test"))
+
+
+def held(world: World) -> int:
+    return world.node.running.request_bytes
+
+
+def begin(world: World, count: int, size: int = VALUE_BYTES // 2) -> list[tuple[SimulatedConnection, bytes]]:
+    """Connections that have sent the first `size` bytes of a large Produce, with what follows."""
+    frame = large_frame(world)
+    begun = []
+    for _ in range(count):
+        client = world.node.connect()
+        client.expects_anything = True
+        client.send_bytes(frame[:size])
+        begun.append((client, frame[size:]))
+    return begun
+
+
+def test_sessions_in_the_middle_of_a_request_wait_beyond_the_limit_and_all_are_served_in_the_end() -> None:
+    world = a_world(**{"queued.max.request.bytes": "5000000"})
+    client = world.node.connect()
+    world.create(client, "t")
+    begun = begin(world, 6)
+    assert 5_000_000 < held(world) < 10_000_000
+    for connection, rest in reversed(begun):
+        connection.send_bytes(rest)
+    world.settle()
+    assert not any(connection.is_closed for connection, _ in begun)
+    assert held(world) == 0
+    code, end = listed_end(world)
+    assert (code, end) == (0, 6)
+
+
+def listed_end(world: World) -> tuple[int, int]:
+    from sparklog.wire.messages.list_offsets import ListOffsetsResponse
+
+    answer = world.ask(world.node.connect(), latest("t"), 6, ListOffsetsResponse)
+    assert isinstance(answer, ListOffsetsResponse)
+    part = answer.topics[0].partitions[0]
+    return part.error_code, part.offset
+
+
+def test_who_holds_nothing_is_served_while_others_hold_too_much() -> None:
+    world = a_world(**{"queued.max.request.bytes": "5000000"})
+    client = world.node.connect()
+    world.create(client, "t")
+    begin(world, 6)
+    client.replies.clear()
+    client.send(VERSIONS, 3, ApiVersionsResponse)
+    client.send(produce("t", world.batch(b"x" * 1000)), PRODUCE_BY_NAME, ProduceResponse)
+    assert [type(reply) for reply in client.replies] == [ApiVersionsResponse, ProduceResponse]
+
+
+def test_when_the_eldest_goes_away_the_next_one_is_read_on() -> None:
+    world = a_world(**{"queued.max.request.bytes": "5000000"})
+    world.create(world.node.connect(), "t")
+    begun = begin(world, 6)
+    for connection, _ in begun[:3]:
+        world.node.disconnect(connection)
+    for connection, rest in begun[3:]:
+        connection.send_bytes(rest)
+    world.settle()
+    assert (held(world), listed_end(world)) == (0, (0, 3))
+
+
+def test_who_adds_beyond_twice_the_limit_is_closed_and_the_memory_is_free_again() -> None:
+    world = a_world(**{"queued.max.request.bytes": "1000000"})
+    begun = begin(world, 40, size=300_000)
+    assert any(connection.is_closed for connection, _ in begun)
+    assert held(world) <= 2_000_000
+    assert "queued.max.request.bytes is 1000000" in world.node.trace[-1]
+    for connection, _ in begun:
+        world.node.disconnect(connection)
+    assert held(world) == 0
+
+
+def test_what_waits_behind_a_muted_session_is_counted_until_it_has_run() -> None:
+    world = a_world()
+    client = world.node.connect()
+    world.create(client, "t")
+    wait = b"".join(bytes(chunk) for chunk in encode_request(fetch("t", 0, max_wait_ms=10_000), FETCH_BY_NAME, 1, "test"))
+    batch = world.batch(b"x" * 1000)
+    behind = b"".join(bytes(chunk) for chunk in encode_request(produce("t", batch), PRODUCE_BY_NAME, 2, "test"))
+    client.expects_anything = True
+    client.send_bytes(wait + behind * 50)
+    assert held(world) == 50 * (len(behind) - 4)
+    world.settle(ms=20_000)
+    assert held(world) == 0
+    assert listed_end(world) == (0, 50)
+
+
+def test_what_a_job_works_on_is_counted_until_it_is_done() -> None:
+    from sparklog.record.compression import Codec
+
+    world = a_world()
+    client = world.node.connect()
+    world.create(client, "t")
+    batch = bytes(build_batch([(None, bytes(VALUE_BYTES), (), world.clock.now.wall_ms)], codec=Codec.LZ4))
+    client.send(produce("t", batch), PRODUCE_BY_NAME, ProduceResponse)
+    assert held(world) == len(batch)
+    world.settle()
+    assert held(world) == 0
+    assert produced(client.replies[-1]) == (0, 0)
+
+
+@pytest.mark.parametrize(("protocol", "largest"), [("PLAINTEXT", 104_857_600), ("SSL", 104_857_600), ("SASL_SSL", 65_536)])
+def test_the_first_frames_are_small_only_where_a_session_must_say_who_it_is(protocol: str, largest: int) -> None:
+    settings = BrokerSettings(listeners=(Listener("OUTSIDE", "127.0.0.1", 9092, protocol),))
+    assert first_frame_bytes_max(settings, "OUTSIDE") == largest
+
+
+def test_a_fetch_that_is_woken_late_does_not_keep_the_requests_behind_it_from_running() -> None:
+    world = a_world(**{"queued.max.request.bytes": "200000"})
+    reader, writer = world.node.connect(), world.node.connect()
+    world.create(writer, "t")
+    reader.send(fetch("t", 0, max_wait_ms=1000), FETCH_BY_NAME, FetchResponse)
+    reader.send(produce("t", world.batch(b"x" * 300_000)), PRODUCE_BY_NAME, ProduceResponse)
+    world.settle(ms=5000)
+    assert [type(reply) for reply in reader.replies] == [FetchResponse, ProduceResponse]
