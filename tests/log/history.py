@@ -1,6 +1,7 @@
 """A scripted life of one data directory, and what it may look like after the power was cut at any call of the disk's door.
 
-    History: opens, appends, syncs, rolls, truncates, deletes, stops ──► Witness per partition: what was written and promised
+    History: opens, appends, transactions, syncs, rolls, truncates, DeleteRecords, retention, compaction, deletes, stops
+                               │  ──► Witness per partition: what was written, promised and taken away
                                │
                           PowerCut at the n-th changing call ──► disk.crash(seed) ──► `reopened` ──► Witness.agrees
 
@@ -10,22 +11,31 @@ The script depends on its seed alone, so every run is the same up to the cut.
 from collections.abc import Callable
 from random import Random
 
+from msgspec.structs import replace
+
 from sparklog.kernels import scan
 from sparklog.model import ZERO_UUID, LeaderEpoch, NodeId, Offset, TopicPartition, Uuid
-from sparklog.record.batch import read_header
+from sparklog.record.batch import Record, decode_records, read_header
 from sparklog.record.compression import Codec
+from sparklog.record.control import ControlType, Marker, build_marker
+from sparklog_server.disk.checkpoint import parse_offsets, render_offsets
 from sparklog_server.log.log_dir import LogDir
 from sparklog_server.log.partition_log import PartitionLog
 from sparklog_server.log.producer_state import ProducerState
 from sparklog_server.log.settings import LogSettings
+from sparklog_server.log.transactions import marker_of
+from sparklog_server.log.txn_index import AbortedTxn
 from sparklog_server.simulation.disk import SimulatedDisk
+from tests.log.compacting import compact
 from tests.log.logs import NOW, START_MS, Place, batch, read_all
 from tests.log.test_crashes import agrees_with_a_full_scan
 
 CHANGING = frozenset(("append", "mkdir", "remove", "rename", "replace", "sync", "truncate"))
 CLUSTER_ID = "the-cluster-of-the-test"
 NODE = NodeId(1)
-SETTINGS = LogSettings(segment_bytes=1500, index_interval_bytes=150)
+SETTINGS = LogSettings(segment_bytes=1500, index_interval_bytes=150, retention_ms=-1)
+COMPACTED = TopicPartition("k", 0)
+CLEANER_CHECKPOINT = "data/cleaner-offset-checkpoint"
 _CODECS = (Codec.NONE, Codec.NONE, Codec.LZ4, Codec.ZSTD)
 
 
@@ -50,54 +60,126 @@ class Fuse:
 class Witness:
     """What was written to one partition, and how much of it was promised.
 
-    `attempt` is a batch whose append did not return; `kept` is how much of `places` must still be there. `is_certain` is false while the
-    partition is being made or removed.
+    `attempt` is a batch whose append did not return; below `kept` everything must still be there, but what lies below `start` was deleted:
+    that much of it durably that the log begins at `start_kept` at least. `places` has every batch as it was written, though compaction may
+    have taken records of those below `compacted`. `is_certain` is false while the partition is being made or removed.
     """
 
-    def __init__(self, topic_id: Uuid) -> None:
+    def __init__(self, topic_id: Uuid, *, is_compacted: bool = False) -> None:
         self.topic_id = topic_id
+        self.is_compacted = is_compacted
         self.places: list[Place] = []
         self.attempt: memoryview | None = None
         self.kept = 0
+        self.start = 0
+        self.start_kept = 0
+        self.compacted = 0
+        self.open: dict[int, int] = {}
+        self.aborted: list[AbortedTxn] = []
         self.is_certain = False
         self.sequences: dict[int, int] = {}
         self.epoch = 0
 
     def promised(self, recovery_point: int) -> None:
         """Everything below the recovery point is durable."""
-        self.kept = max(self.kept, sum(place.next_offset <= recovery_point for place in self.places))
+        self.kept = max(self.kept, *(place.next_offset for place in self.places if place.next_offset <= recovery_point), 0)
 
     def cut(self, end_offset: int) -> None:
         """The log was truncated."""
         self.places = [place for place in self.places if place.next_offset <= end_offset]
-        self.kept = min(self.kept, len(self.places))
-        self.know_sequences()
+        self.kept = min(self.kept, end_offset)
+        self.know()
 
-    def know_sequences(self) -> None:
-        """The next sequence of each producer, by the batches that are there."""
-        headers = [read_header(place.content) for place in self.places]
-        self.sequences = {header.producer_id: header.last_sequence + 1 for header in headers}
-        self.epoch = max(self.epoch, *(header.leader_epoch for header in headers), 0)
+    def know(self) -> None:
+        """The next sequence of each producer, and the transactions, by the batches that were written."""
+        self.sequences, self.open, self.aborted = {}, {}, []
+        for place in self.places:
+            self.note(place)
+
+    def note(self, place: Place) -> None:
+        """One more batch."""
+        header = read_header(place.content)
+        self.epoch = max(self.epoch, header.leader_epoch)
+        producer_id = header.producer_id
+        if header.is_control:
+            first = self.open.pop(producer_id, None)
+            marker = marker_of(place.content)
+            assert marker is not None
+            if first is not None and marker.type is ControlType.ABORT:
+                stable = min(self.open.values(), default=place.next_offset)
+                self.aborted.append(AbortedTxn(producer_id, first, place.base_offset, stable))
+        elif producer_id >= 0:
+            self.sequences[producer_id] = header.last_sequence + 1
+            if header.is_transactional:
+                self.open.setdefault(producer_id, place.base_offset)
 
     def agrees(self, log: PartitionLog) -> None:
         """Whether an opened log holds what it must and nothing else; from then on what it holds is what was written."""
         found = read_all(log)
-        written = list(self.places)
-        if self.attempt is not None and len(found) > len(written):
+        if self.attempt is not None and log.log_end_offset > (self.places[-1].next_offset if self.places else 0):
             header = read_header(self.attempt)
-            written.append(Place(header.base_offset, header.next_offset, bytes(self.attempt)))
-        assert len(found) >= self.kept, f"{self.kept - len(found)} batches that were promised are gone"
-        assert found == written[: len(found)], "not a prefix of what was written"
-        ends = [0, *(place.next_offset for place in found)]
-        assert [place.base_offset for place in found] == ends[:-1], "a hole"
-        assert log.log_end_offset == ends[-1]
-        assert log.recovery_point <= log.log_end_offset
+            self.places.append(Place(header.base_offset, header.next_offset, bytes(self.attempt)))
+        start, end = log.log_start_offset, log.log_end_offset
+        assert self.start_kept <= start <= self.start, "the log starts where nobody said"
+        assert end >= self.kept, f"what was promised in [{end}, {self.kept}) is gone"
+        assert log.recovery_point <= end
+        assert end in (0, start, *(place.next_offset for place in self.places)), "ends with no batch that was written"
+        self.places = [place for place in self.places if place.next_offset <= end]
+        written = [place for place in self.places if place.next_offset > start]
+        if self.is_compacted:
+            self._compacted_agrees(found, written)
+        else:
+            assert found == written, "not what was written"
+        ends = [start, *(place.next_offset for place in found)]
+        assert end == ends[-1]
         if found and self.kept:
             assert log.topic_id == self.topic_id
         assert log.topic_id in (self.topic_id, ZERO_UUID)
-        agrees_with_a_full_scan(log, found)
-        self.places, self.attempt = found, None
-        self.know_sequences()
+        agrees_with_a_full_scan(log, found, by_time=not self.is_compacted)
+        self.start, self.attempt = start, None
+        self.know()
+        self._transactions_agree(log, found)
+
+    def _compacted_agrees(self, found: list[Place], written: list[Place]) -> None:
+        """Nothing is there that was not written; what is missing has a successor, or was aborted."""
+        before, after = _records_of(written), _records_of(found)
+        assert all(before.get(offset) == record for offset, record in after.items()), "a record that nobody wrote"
+        aborted = {
+            record.offset
+            for place in written
+            for one in self.aborted_in(written)
+            if one.first_offset <= place.base_offset < one.last_offset and read_header(place.content).producer_id == one.producer_id
+            for record in decode_records(place.content)
+        }
+        newest = {record.key: offset for offset, record in before.items() if offset < self.compacted and offset not in aborted}
+        for offset, record in before.items():
+            is_gone = offset not in after
+            assert not is_gone or offset in aborted or newest.get(record.key, -1) > offset, f"{offset} is gone, though nothing follows it"
+            assert not is_gone or offset < self.compacted, f"{offset} is gone, and nobody compacted so far"
+
+    def aborted_in(self, written: list[Place]) -> list[AbortedTxn]:
+        """Who was aborted, were these all."""
+        other = Witness(self.topic_id)
+        for place in written:
+            other.note(place)
+        return other.aborted
+
+    def _transactions_agree(self, log: PartitionLog, found: list[Place]) -> None:
+        end = log.log_end_offset
+        told = log.aborted_transactions(log.log_start_offset, end)
+        due = [one for one in self.aborted if one.last_offset >= self.start]
+        if self.is_compacted:
+            left = [(place.base_offset, read_header(place.content)) for place in found]
+            due = [
+                one
+                for one in due
+                if any(one.first_offset <= base < one.last_offset and header.producer_id == one.producer_id for base, header in left)
+            ]
+            assert [one for one in self.aborted if one in told] == told
+            assert all(one in told for one in due)
+        else:
+            assert told == due
+        assert log.last_stable_offset(end) == max(min(self.open.values(), default=end), self.start)
 
     def producers_agree(self, disk: SimulatedDisk, directory: str) -> None:
         """Whether the snapshot of a clean stop says what every batch of the log would."""
@@ -106,7 +188,15 @@ class Witness:
         if end_offset == 0:
             return
         assert content is not None, "no snapshot at the end of the log"
-        assert known(content) == known(self._replayed())
+        told, replayed = known(content), known(self._replayed())
+        if self.start or self.is_compacted:
+            # Whose batches were deleted may be forgotten.
+            last = {read_header(place.content).producer_id: place.base_offset for place in self.places if not _is_control(place)}
+            told, replayed = (
+                {key: value for key, value in some.items() if last.get(key, -1) >= self.start and not self.is_compacted}
+                for some in (told, replayed)
+            )
+        assert told == replayed
 
     def _replayed(self) -> bytes:
         state = ProducerState()
@@ -115,6 +205,15 @@ class Witness:
                 if header[9] >= 0:
                     state.appended(header, header[0], header[8])
         return state.render()
+
+
+def _is_control(place: Place) -> bool:
+    return read_header(place.content).is_control
+
+
+def _records_of(places: list[Place]) -> dict[int, Record]:
+    """The records of data, by offset."""
+    return {record.offset: record for place in places for record in decode_records(place.content)}
 
 
 def known(snapshot: bytes) -> dict[int, tuple[int, int, list[object]]]:
@@ -144,12 +243,13 @@ class History:
     def live(self, *, steps: int = 18) -> None:
         """Three lives: one ends cleanly, one is killed, one ends cleanly."""
         for life in range(3):
-            log_dir = self.log_dir = reopened(self.disk)
+            log_dir = self._open()
             for witness, log in self._pairs():
                 witness.agrees(log)
             if not log_dir.logs:
                 self._create(TopicPartition("a", 0))
                 self._create(TopicPartition("b-c", 1))
+                self._create(COMPACTED)
             for _ in range(steps):
                 self._step()
             self._jobs.clear()
@@ -157,6 +257,16 @@ class History:
                 self.disk.restart()
             else:
                 log_dir.close(self._high_watermarks(), NOW)
+
+    def _open(self) -> LogDir:
+        """The directory, and how far its compacted log was clean, as the scheduler of compaction reads it."""
+        self.log_dir = reopened(self.disk)
+        content, log = self.disk.read(CLEANER_CHECKPOINT), self.log_dir.logs.get(COMPACTED)
+        if content is not None and log is not None:
+            clean_to = parse_offsets(content).get(COMPACTED, Offset(0))
+            assert clean_to <= log.recovery_point, "clean, and not durable"
+            log.first_dirty_offset = max(clean_to, log.log_start_offset)
+        return self.log_dir
 
     def _pairs(self) -> list[tuple[Witness, PartitionLog]]:
         assert self.log_dir is not None
@@ -182,35 +292,68 @@ class History:
             self._jobs.append(self.log_dir.checkpoint_job(self._high_watermarks()))
             if self.random.random() < 0.7:
                 self._jobs.pop(0)()
-        elif fate < 0.97:
+        elif fate < 0.95 and not witness.is_compacted:
             self._truncate(topic_partition)
-        else:
+        elif fate < 0.985:
+            self._forget(witness, log)
+        elif not witness.is_compacted:
             self._delete(topic_partition)
             self._create(topic_partition)
+
+    def _forget(self, witness: Witness, log: PartitionLog) -> None:
+        """Compaction, or DeleteRecords and retention, below what is durable and stable."""
+        assert self.log_dir is not None
+        stable = log.last_stable_offset(log.recovery_point)
+        if witness.is_compacted:
+            witness.compacted = max(witness.compacted, stable)
+            if compact(self.disk, log, high_watermark=log.recovery_point):
+                self.disk.write(CLEANER_CHECKPOINT, render_offsets({COMPACTED: log.first_dirty_offset}))
+            return
+        self._jobs.clear()
+        ends = [place.next_offset for place in witness.places if place.next_offset <= stable]
+        if ends and self.random.random() < 0.7:
+            witness.start = max(witness.start, self.random.choice(ends))
+            log.move_log_start(Offset(witness.start))
+            if self.random.random() < 0.7:
+                self.log_dir.checkpoint(self._high_watermarks())
+                witness.start_kept = witness.start
+        log.settings = replace(SETTINGS, retention_bytes=self.random.choice((0, 1500, 4000)))
+        witness.start = max(witness.start, stable)  # it may come that far
+        job = log.retire(stable, NOW)
+        log.settings = SETTINGS
+        self.log_dir.checkpoint(self._high_watermarks())
+        witness.start = witness.start_kept = log.log_start_offset
+        if job is not None:
+            job()()
 
     def _append(self, witness: Witness, log: PartitionLog) -> None:
         random = self.random
         for _ in range(random.randrange(1, 4)):
             count, producer_id = random.randrange(1, 4), random.choice((-1, 5, 6))
-            sent = batch(
-                count,
-                value=b"%d" % len(witness.places) + random.randbytes(random.randrange(150)),
-                timestamp=START_MS + random.randrange(1000),
-                producer_id=producer_id,
-                sequence=witness.sequences.get(producer_id, 0),
-                codec=random.choice(_CODECS),
-            )
+            if producer_id in witness.open and random.random() < 0.4:
+                kind = random.choice((ControlType.ABORT, ControlType.ABORT, ControlType.COMMIT))
+                sent = memoryview(build_marker(Marker(kind, 0), producer_id=producer_id, producer_epoch=0, timestamp_ms=START_MS))
+            else:
+                sent = batch(
+                    count,
+                    value=b"%d" % len(witness.places) + random.randbytes(random.randrange(150)),
+                    timestamp=START_MS + random.randrange(1000),
+                    producer_id=producer_id,
+                    sequence=witness.sequences.get(producer_id, 0),
+                    codec=random.choice(_CODECS),
+                    key=b"%d" % random.randrange(4),
+                    is_transactional=producer_id in witness.open or (producer_id >= 0 and random.random() < 0.3),
+                )
             witness.attempt = sent
-            if random.random() < 0.85:
+            if random.random() < 0.85 and not read_header(sent).is_control:
                 result = log.append(sent, LeaderEpoch(witness.epoch), NOW)
             else:
                 own = bytearray(sent)
                 witness.attempt = memoryview(own)
                 result = log.append_own(own, LeaderEpoch(witness.epoch), NOW)
             witness.places.append(Place(result.base_offset, result.last_offset + 1, bytes(witness.attempt)))
+            witness.note(witness.places[-1])
             witness.attempt = None
-            if producer_id >= 0:
-                witness.sequences[producer_id] = witness.sequences.get(producer_id, 0) + count
 
     def _sync(self, witness: Witness, log: PartitionLog) -> None:
         """A sync as the thread beside the loop does it: early or late between `begin_sync` and `synced`, with other work going on."""
@@ -229,9 +372,9 @@ class History:
         """As a follower does: the checkpoint must not vouch for what is written anew, so it is lowered first."""
         assert self.log_dir is not None
         witness, log = self.witnesses[topic_partition], self.log_dir.logs[topic_partition]
-        ends = [0, *(place.next_offset for place in witness.places)][-15:]
+        ends = [witness.start, *(place.next_offset for place in witness.places if place.next_offset > witness.start)][-15:]
         offset = Offset(self.random.choice(ends))
-        witness.kept = sum(place.next_offset <= offset for place in witness.places[: witness.kept])
+        witness.kept = min(witness.kept, offset)
         self._jobs.clear()
         self.log_dir.checkpoint(self._high_watermarks(), {topic_partition: offset})
         assert not self.log_dir.is_vouched(topic_partition, offset)
@@ -253,14 +396,14 @@ class History:
         if self.log_dir.is_vouched(topic_partition):
             self.log_dir.checkpoint(self._high_watermarks())
         topic_id = Uuid(self.random.randbytes(16))
-        witness = self.witnesses[topic_partition] = Witness(topic_id)
+        witness = self.witnesses[topic_partition] = Witness(topic_id, is_compacted=topic_partition == COMPACTED)
         self.log_dir.create(topic_partition, topic_id, SETTINGS, NOW)
         witness.is_certain = True
         self.absent.pop(topic_partition, None)
 
     def check(self) -> LogDir:
         """Open what a crash left and hold it against the witnesses."""
-        log_dir = self.log_dir = reopened(self.disk)
+        log_dir = self._open()
         for topic_partition, log in log_dir.logs.items():
             assert topic_partition in self.witnesses, f"{topic_partition} was deleted"
             self.witnesses[topic_partition].agrees(log)
@@ -289,7 +432,7 @@ class History:
         directories = {topic_partition: log.directory for topic_partition, log in self.log_dir.logs.items()}
         self.log_dir.close(self._high_watermarks(), NOW)
         for topic_partition, witness in self.witnesses.items():
-            witness.kept = len(witness.places)
+            witness.kept = max((place.next_offset for place in witness.places), default=0)
             witness.producers_agree(self.disk, directories[topic_partition])
         self.check()
         assert self.log_dir.was_clean

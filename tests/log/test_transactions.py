@@ -225,7 +225,7 @@ def test_a_marker_that_the_disk_refuses_leaves_everything_as_it_was(call: str) -
         log = open_log(disk)
         one = Producer(log, 7)
         one.send(2)
-        disk.fault = lambda did, path, suffix=suffix: "Input/output error" if did == call and path.endswith(suffix) else None  # type: ignore[misc]
+        disk.fault = lambda did, path, suffix=suffix: "Input/output error" if did == call and path.endswith(suffix) else None
         if call == "open" and suffix == ".log":
             continue
         with pytest.raises(StorageError):
