@@ -55,6 +55,7 @@ class OffsetIndexCheck:
         self._order = sorted(range(len(self._index)), key=self._index.positions.__getitem__)
         self._at = 0
         self._homeless: list[int] = []
+        self._mismatched: dict[int, Finding] = {}  # by the position of the batch
         self.due = self._next_due()
 
     def _next_due(self) -> int:
@@ -72,10 +73,14 @@ class OffsetIndexCheck:
                 what = (
                     f"entry {entry} says offset {self._base_offset + relative} for the batch at {position}, which ends with {last_offset}"
                 )
-                self.findings.append(Finding(self.path, at, what, REBUILD))
+                self._mismatched[position] = Finding(self.path, at, what, REBUILD)
             self._at += 1
             self.due = self._next_due()
         return self.due
+
+    def forgive(self, position: int) -> None:
+        """The batch at `position` has a wrong base offset: the index was right."""
+        self._mismatched.pop(position, None)
 
     def passed_over(self, start: int, limit: int) -> int:
         """No batch is sound in `[start, limit)`: entries that point there are not to blame."""
@@ -88,6 +93,7 @@ class OffsetIndexCheck:
 
     def finish(self, log: DiskFile) -> None:
         """Judge the entries that met no batch. Raises StorageError."""
+        self.findings += self._mismatched.values()
         self._homeless += self._order[self._at :]
         wanted = {self._base_offset + self._index.offsets[entry] for entry in self._homeless}
         places: dict[int, int] = {}
@@ -148,7 +154,8 @@ class TimeIndexCheck:
         return self.due
 
     def passed_over(self) -> None:
-        """Some stretch of the log is not sound: its entries are not to blame, nor can others be told from them."""
+        """The log is not sound, or its offsets are not: its entries are not to blame, nor can others be told from them."""
+        self._wrong = []
         self._at = len(self._order)
         self.due = NEVER
 
@@ -162,7 +169,9 @@ class TimeIndexCheck:
             if header[8] in wanted:
                 places.setdefault(header[8], header[0] + header[6])
         for entry, header in sorted(self._wrong):
-            self.findings.append(self._judge(entry, header, places))
+            # A batch before it may have claimed this offset for itself.
+            if places.get(self._index.timestamps[entry]) != self._base_offset + self._index.offsets[entry]:
+                self.findings.append(self._judge(entry, header, places))
         if is_complete and greatest > max(self._index.last[0], NO_TIMESTAMP) and not self.findings:
             what = f"ends with timestamp {self._index.last[0]}, but the log has {greatest}"
             self.findings.append(Finding(self.path, len(self._index) * 12, what, REBUILD))

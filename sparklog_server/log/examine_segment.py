@@ -116,6 +116,10 @@ class SegmentCheck:
     def _misplaced(self, gap: tuple[int, int, int, int], base: int) -> None:
         position, stored, _, due = gap
         self.absent -= stored - due
+        if self.index is not None:
+            self.index.forgive(position)
+        if self.times is not None:
+            self.times.passed_over()
         at = altered_at(position, pack(">q", stored), pack(">q", base))
         self.found(at, f"the batch at {position} says base offset {stored}, but {due} was due and what follows goes on behind {base}")
 
@@ -125,6 +129,8 @@ class SegmentCheck:
             due = int(self._epochs[at - 1][0]) if at else -1
             self._epoch_due = self._epochs[at][1] if at < len(self._epochs) else Offset(NEVER)
             self._epoch = due
+            if self._gap is not None and self._gap[0] == position and epoch == self._epoch_at(self._gap[3]):
+                return  # its own offset may be what is wrong
             if epoch != due:
                 where = altered_at(position + EPOCH_FIELD, pack(">i", epoch), pack(">i", due))
                 what = f"the batch at {position} says leader epoch {epoch}, but leader-epoch-checkpoint says {due}"
@@ -142,6 +148,9 @@ class SegmentCheck:
         else:
             self.found(position + EPOCH_FIELD, f"the batch at {position} says leader epoch {epoch}, behind {self._epoch}")
         self._raised = None
+
+    def _epoch_at(self, offset: int) -> int:
+        return max((int(epoch) for epoch, start in self._epochs if start <= offset), default=-1)
 
     def missed(self, unsound: Unsound) -> None:
         """No batch is sound in this stretch."""

@@ -166,6 +166,16 @@ def test_each_flipped_bit_in_a_log_is_told_by_its_byte_base_offset_and_epoch_inc
     flip_every_log(every=1)
 
 
+def test_a_batch_that_lies_about_its_offset_does_not_put_its_indexes_in_the_wrong() -> None:
+    world = stopped(cleanly=True)
+    path = paths_of(world, ".log")[0]
+    for begin, _ in list(places_in(world, path))[:-1]:
+        damaged = bytearray(world.files[path])
+        damaged[begin + 2] = 0xFF
+        found = findings(with_file(world, path, bytes(damaged)))
+        assert [(finding.path, finding.position) for finding in found] == [(path, begin + 2)]
+
+
 def test_a_last_base_offset_that_is_too_high_shows_as_a_gap() -> None:
     world = stopped(cleanly=True)
     path = paths_of(world, ".log")[-1]
