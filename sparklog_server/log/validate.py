@@ -72,6 +72,14 @@ def check_client_batch(
 
     With `inline_bytes_max`, no more may be decompressed; what then cannot be judged needs a job.
     """
+    batch, header, greatest, decompressed_bytes = _checked(records, settings, now_ms, inline_bytes_max)
+    return Checked(batch, header, greatest, settings, decompressed_bytes)
+
+
+def _checked(
+    records: memoryview | bytearray, settings: LogSettings, now_ms: int, inline_bytes_max: int | None
+) -> tuple[memoryview | bytearray, HeaderFields, int, int]:
+    """(the batch to append, its header as sent, its greatest timestamp, the bytes decompressed)."""
     if len(records) > settings.max_message_bytes:
         message = f"The batch of {len(records)} bytes exceeds max.message.bytes = {settings.max_message_bytes}."
         raise RecordsRefused(ErrorCode.MESSAGE_TOO_LARGE, message)
@@ -82,7 +90,7 @@ def check_client_batch(
     if header[0] != 0:
         raise RecordsRefused(ErrorCode.INVALID_RECORD, f"The base offset of a batch must be 0, but it is {header[0]}.")
     attributes = header[5]
-    plain: Buffer | None = memoryview(records)[HEADER_SIZE:]
+    plain: Buffer | None = None
     decompressed_bytes = 0
     if attributes & CODEC_BITS:
         is_recoded = settings.compression_type != "producer" and _TARGET_CODEC[settings.compression_type] != attributes & CODEC_BITS
@@ -91,7 +99,7 @@ def check_client_batch(
             decompressed_bytes = len(plain)
             least, greatest = _walked(plain, header, settings)
         else:
-            plain, least, greatest = None, header[7], header[8]
+            least, greatest = header[7], header[8]
     if attributes & TIMESTAMP_TYPE_BIT:
         message = "A producer may not set the timestamp type to LogAppendTime."
         named = range(min(header[12], _NAMED_RECORDS_MAX))
@@ -99,10 +107,12 @@ def check_client_batch(
     if settings.timestamp_type != "LogAppendTime" and (
         greatest - now_ms > settings.timestamp_after_max_ms or now_ms - least > settings.timestamp_before_max_ms
     ):
-        _check_timestamps(plain, header, settings, now_ms)
-    if settings.compression_type != "producer" and plain is not None:
+        _check_timestamps(plain if attributes & CODEC_BITS else memoryview(records)[HEADER_SIZE:], header, settings, now_ms)
+    if settings.compression_type != "producer" and _TARGET_CODEC[settings.compression_type] != attributes & CODEC_BITS:
+        if plain is None:
+            plain = memoryview(records)[HEADER_SIZE:]
         records = _with_codec(records, plain, header, settings, inline_bytes_max)
-    return Checked(records, header, greatest, settings, decompressed_bytes)
+    return records, header, greatest, decompressed_bytes
 
 
 def admitted(records: Sent, settings: LogSettings, now_ms: int) -> tuple[memoryview | bytearray, HeaderFields, int]:
@@ -111,10 +121,11 @@ def admitted(records: Sent, settings: LogSettings, now_ms: int) -> tuple[memoryv
     Raises RecordsRefused.
     """
     if not isinstance(records, Checked):
-        records = check_client_batch(records, settings, now_ms)
-    elif records.settings is not settings and records.settings != settings:
-        records = check_client_batch(records.batch, settings, now_ms)  # the topic was altered while the job ran
-    batch, header, greatest = records.batch, records.header, records.greatest_timestamp
+        batch, header, greatest, _ = _checked(records, settings, now_ms, None)
+    elif records.settings is settings or records.settings == settings:
+        batch, header, greatest = records.batch, records.header, records.greatest_timestamp
+    else:  # the topic was altered while the job ran
+        batch, header, greatest, _ = _checked(records.batch, settings, now_ms, None)
     if settings.timestamp_type == "LogAppendTime":
         scan.stamp_timestamps(batch, 1, now_ms)
         greatest = now_ms
@@ -181,8 +192,6 @@ def _with_codec(
 ) -> memoryview | bytearray:
     """The batch with its records compressed as the topic asks for."""
     codec = _TARGET_CODEC[settings.compression_type]
-    if header[5] & CODEC_BITS == codec:
-        return records
     if inline_bytes_max is not None and codec is not Codec.NONE and len(plain) > min(inline_bytes_max, _COMPRESSED_INLINE_BYTES_MAX):
         raise NeedsJob
     batch = bytearray(memoryview(records)[:HEADER_SIZE]) + compress(codec, plain)

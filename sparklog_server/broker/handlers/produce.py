@@ -6,7 +6,7 @@ checked at once ─────────────────────�
 
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple, cast
+from typing import cast
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, Offset
@@ -40,11 +40,8 @@ _TRANSACTIONAL = 0x10
 _ACKS_ALL = -1
 
 
-class _Target(NamedTuple):
-    """Where one batch goes, and its part of the answer."""
-
-    partition: Partition
-    part: PartitionProduceResponse
+_Target = tuple[Partition, PartitionProduceResponse]
+"""Where one batch goes, and its part of the answer."""
 
 
 def produce(context: Context, call: Call, request: ProduceRequest, now: Instant) -> ProduceResponse | Parked:
@@ -64,23 +61,24 @@ def produce(context: Context, call: Call, request: ProduceRequest, now: Instant)
                 continue
             partition = _partition_for(context, call, name, data, part)
             if partition is not None:
-                targets.append(_Target(partition, part))
+                targets.append((partition, part))
                 sent.append(cast("memoryview", data.records))
-    whole = _Produce(context, call, request.acks, request.timeout_ms, response, targets)
     batches = _check_at_once(targets, sent, now)
-    if batches is None:
-        return whole.check_in_job([bytearray(records) for records in sent], now)
-    return whole.append(batches, now)
+    if batches is not None:
+        return _append_all(context, call, request.acks, request.timeout_ms, response, targets, batches, now)
+    return _check_in_job(context, call, request.acks, request.timeout_ms, response, targets, [bytearray(records) for records in sent], now)
 
 
 def _check_at_once(targets: list[_Target], sent: list[memoryview], now: Instant) -> Sequence[Sent | RecordsRefused] | None:
     """Check the batches that must be decompressed or compressed; None if that is too much at once."""
     left = INLINE_BYTES_MAX
-    batches: list[Sent | RecordsRefused] = list(sent)
+    batches: list[Sent | RecordsRefused] | None = None
     for index, (partition, _) in enumerate(targets):
         records, settings = sent[index], partition.settings
         if settings.compression_type == "producer" and (len(records) <= _ATTRIBUTES_AT or not records[_ATTRIBUTES_AT] & _CODEC_BITS):
             continue  # a walk, which the append does by itself
+        if batches is None:
+            batches = list(sent)
         try:
             checked = check_client_batch(records, settings, now.wall_ms, inline_bytes_max=left)
         except NeedsJob:
@@ -92,7 +90,7 @@ def _check_at_once(targets: list[_Target], sent: list[memoryview], now: Instant)
         else:
             batches[index] = checked
             left -= checked.decompressed_bytes
-    return batches
+    return sent if batches is None else batches
 
 
 def _check_all(batches: Sequence[tuple[bytearray, LogSettings]], wall_ms: int) -> list[Sent | RecordsRefused]:
@@ -146,43 +144,50 @@ def _partition_for(
     return partition
 
 
-class _Produce:
-    """A produce on its way: checked at once or in a job, then appended, then waiting for the high watermark if it must."""
+def _check_in_job(
+    context: Context,
+    call: Call,
+    acks: int,
+    timeout_ms: int,
+    response: ProduceResponse,
+    targets: list[_Target],
+    copies: list[bytearray],
+    now: Instant,
+) -> Parked:
+    """Check beside the loop, and append when that is done."""
 
-    __slots__ = ("_acks", "_call", "_context", "_response", "_targets", "_timeout_ms")
+    def checked(result: object, then: Instant) -> ProduceResponse | Parked:
+        batches = cast("list[Sent | RecordsRefused]", result)
+        return _append_all(context, call, acks, timeout_ms, response, targets, batches, then)
 
-    def __init__(self, context: Context, call: Call, acks: int, timeout_ms: int, response: ProduceResponse, targets: list[_Target]) -> None:
-        self._context = context
-        self._call = call
-        self._acks = acks
-        self._timeout_ms = timeout_ms
-        self._response = response
-        self._targets = targets
+    batches = tuple((copy, partition.settings) for copy, (partition, _) in zip(copies, targets, strict=True))
+    context.run(call, partial(_check_all, batches, now.wall_ms), checked, copies=copies)
+    return Parked.MUTING if acks else Parked.MUTING_SILENT
 
-    def check_in_job(self, copies: list[bytearray], now: Instant) -> Parked:
-        """Check beside the loop, and append when that is done."""
-        batches = tuple((copy, target.partition.settings) for copy, target in zip(copies, self._targets, strict=True))
-        self._context.run(self._call, partial(_check_all, batches, now.wall_ms), self._checked, copies=copies)
-        return Parked.MUTING if self._acks else Parked.MUTING_SILENT
 
-    def _checked(self, result: object, now: Instant) -> ProduceResponse | Parked:
-        return self.append(cast("list[Sent | RecordsRefused]", result), now)
-
-    def append(self, batches: Sequence[Sent | RecordsRefused], now: Instant) -> ProduceResponse | Parked:
-        """Append each batch that is not refused."""
-        context, call, response = self._context, self._call, self._response
-        waiting: list[_Share] = []
-        for (partition, part), batch in zip(self._targets, batches, strict=True):
-            share = _append(context, call, partition, batch, part, self._acks, now)
-            if share is not None:
-                waiting.append(share)
-        if self._acks == 0:
-            if any(part.error_code for topic in response.responses for part in topic.partition_responses):
-                context.disconnect(call.session, "a produce without acknowledgement failed")
-            return Parked.SILENT
-        if not waiting:
-            return response
-        return _park(context, call, response, waiting, self._timeout_ms, now)
+def _append_all(
+    context: Context,
+    call: Call,
+    acks: int,
+    timeout_ms: int,
+    response: ProduceResponse,
+    targets: list[_Target],
+    batches: Sequence[Sent | RecordsRefused],
+    now: Instant,
+) -> ProduceResponse | Parked:
+    """Append each batch that is not refused."""
+    waiting: list[_Share] = []
+    for (partition, part), batch in zip(targets, batches, strict=True):
+        share = _append(context, call, partition, batch, part, acks, now)
+        if share is not None:
+            waiting.append(share)
+    if acks == 0:
+        if any(part.error_code for topic in response.responses for part in topic.partition_responses):
+            context.disconnect(call.session, "a produce without acknowledgement failed")
+        return Parked.SILENT
+    if not waiting:
+        return response
+    return _park(context, call, response, waiting, timeout_ms, now)
 
 
 def _append(
