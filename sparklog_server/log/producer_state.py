@@ -140,9 +140,9 @@ class ProducerState:
         self.swept_from = max(_SWEPT_FROM, 2 * len(self.producers))
 
     def render(self) -> bytes:
-        """The content of a snapshot file."""
+        """The content of a snapshot file: the same for the same producers, by id, as Kafka's hash table has them until it grows large."""
         entries = bytearray()
-        for producer_id, producer in self.producers.items():
+        for producer_id, producer in sorted(self.producers.items()):
             _, last, first_offset, last_offset, _ = producer.batches[-1] if producer.batches else (-1, -1, -1, -1, -1)
             entries += _ENTRY.pack(
                 producer_id,

@@ -38,6 +38,8 @@ class RealKafka:
             "controller.listener.names": "CONTROLLER",
             "log.dirs": self.data_dir,
             "offsets.topic.replication.factor": 1,
+            "transaction.state.log.replication.factor": 1,
+            "transaction.state.log.min.isr": 1,
             "group.initial.rebalance.delay.ms": 0,
         }
         self._conf.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
