@@ -12,8 +12,8 @@ from collections.abc import Callable
 from heapq import heappop
 from typing import cast
 
-from sparklog.effects import Chunk, Disconnect, Effect, Halt, Reply
-from sparklog.errors import DecodeError, ErrorCode, code_of
+from sparklog.effects import Chunk, Disconnect, Effect, Reply
+from sparklog.errors import DecodeError, ErrorCode
 from sparklog.model import Instant, Micros, SessionId, Ticket, Uuid
 from sparklog.wire.api_keys import API_VERSIONS
 from sparklog.wire.codec import decode_request
@@ -21,22 +21,16 @@ from sparklog.wire.frame import RECEIVE_BUFFER_BYTES, Framer, spare_buffers
 from sparklog.wire.header import UnsupportedVersion, decode_request_header, encode_reply
 from sparklog.wire.messages.allocate_producer_ids import AllocateProducerIdsResponse
 from sparklog.wire.messages.api_versions import ApiVersionsResponse
-from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
-from sparklog.wire.messages.broker_registration import BrokerRegistrationResponse
 from sparklog.wire.messages.create_topics import CreateTopicsResponse
 from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import Allow, allow_all
 from sparklog_server.broker.context import (
-    BROKER_PRINCIPAL,
     AutoCreation,
     Context,
-    FailureReport,
     GroupTopic,
     ProducerIdBlock,
     Proposed,
-    Registration,
     RequestJob,
-    Unfencing,
 )
 from sparklog_server.broker.coordinated import settle
 from sparklog_server.broker.directories import open_log_dirs, registration
@@ -48,6 +42,7 @@ from sparklog_server.broker.memory import RequestMemory
 from sparklog_server.broker.named import refusal_of_many
 from sparklog_server.broker.quorum import Quorum
 from sparklog_server.broker.session import Call, Parked, Session, Wakeable, first_frame_bytes_max
+from sparklog_server.broker.standing import Standing
 from sparklog_server.config.settings import BrokerSettings, TopicSettings
 from sparklog_server.coordinator.runtime import ShardWaits
 from sparklog_server.disk.door import Disk, StorageError
@@ -94,13 +89,18 @@ class Broker:
         self._context: Context
         self._partitions: Partitions
         self._quorum: Quorum
+        self._standing: Standing
         self._failed_directories: list[Uuid] = []  # not yet told to the controller
         self._metadata_dir: LogDir | None = None  # where it is none of the data directories
-        self.is_ready = False
         self.is_stopping = False
         self.is_stopped = False
 
     # -- life
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it may be told to clients: registered, not fenced, and not about to stop."""
+        return self._standing.is_ready and not self.is_stopping
 
     def start(self, now: Instant) -> list[Effect]:
         """Open the directories, recover the logs, join the quorum and register. Raises StorageError or DirectoryRefused."""
@@ -143,15 +143,13 @@ class Broker:
             receive_buffers=(self._receive_buffer, *self._spare_buffers),
             memory=self._memory,
         )
-        self._context.propose(
-            registration(settings, log_dirs, cluster_id, incarnation_id=Uuid(self._entropy(16))), Registration(), BROKER_PRINCIPAL, now
-        )
+        self._standing = Standing(self._context, self._failed_directories, self._trace)
+        self._standing.begin(registration(settings, log_dirs, cluster_id, incarnation_id=Uuid(self._entropy(16))), now)
         return self._end_of_turn(now)
 
     def stop(self, now: Instant) -> list[Effect]:
         """Begin a clean stop: answer nothing more, make everything durable, then close the logs. `is_stopped` tells the end."""
         self.is_stopping = True
-        self.is_ready = False
         self._partitions.stop()
         return self._end_of_turn(now)
 
@@ -380,8 +378,8 @@ class Broker:
             elif partitions.led or context.groups.has_news:
                 for call, answer in settle(context, now):
                     self._answer(call, answer)
-            elif self._failed_directories and self.is_ready:
-                self._report_failures(now)
+            elif self._standing.has_failures:
+                self._standing.report_failures(now)
             elif self._memory.has_readable:
                 self._resumable.extend(self._memory.take_readable())
             elif self._resumable:
@@ -408,20 +406,6 @@ class Broker:
             self.is_stopped = True
         effects, self._effects = self._effects, []
         return effects
-
-    def _report_failures(self, now: Instant) -> None:
-        """Tell the controller which directories can no longer be used, so that nothing is led from them or placed there."""
-        failed, self._failed_directories[:] = list(self._failed_directories), []
-        self._context.propose(self._heartbeat(offline_log_dirs=failed), FailureReport(), BROKER_PRINCIPAL, now)
-
-    def _heartbeat(self, *, offline_log_dirs: list[Uuid]) -> BrokerHeartbeatRequest:
-        return BrokerHeartbeatRequest(
-            broker_id=self.settings.node_id,
-            broker_epoch=self._context.broker_epoch,
-            current_metadata_offset=self._context.image.offset,
-            want_fence=False,
-            offline_log_dirs=list(offline_log_dirs),
-        )
 
     def _wake(self, now: Instant) -> None:
         # Once each: a fetch of a thousand partitions reads them all when woken, and one sync may move them all.
@@ -461,25 +445,14 @@ class Broker:
                 ids.is_asked = False
                 self._partitions.released.extend(ids.waiting)
                 ids.waiting.clear()
-            case Registration(), BrokerRegistrationResponse():
-                if reply.error_code:
-                    self._effects.append(Halt(f"the controller refused the registration: {code_of(reply.error_code).name}"))
-                    return
-                context.broker_epoch = reply.broker_epoch
-                for directory in self._partitions.directories:
-                    directory.log_dir.broker_epoch = reply.broker_epoch
-                context.propose(self._heartbeat(offline_log_dirs=[]), Unfencing(), BROKER_PRINCIPAL, now)
-            case Unfencing(), BrokerHeartbeatResponse():
-                self.is_ready = not reply.is_fenced
-                self._trace("broker-ready" if self.is_ready else "broker-still-fenced", node=self.settings.node_id)
-            case FailureReport(), _:
-                context.groups.check()
             case GroupTopic(), CreateTopicsResponse():
                 context.groups.is_asked = False
                 if reply.topics[0].error_code not in (0, ErrorCode.TOPIC_ALREADY_EXISTS):
                     self._partitions.released.extend(context.take_group_waiters())
             case _:
-                raise AssertionError(f"no one awaits {type(reply).__name__} by {token!r}")
+                halt = self._standing.committed(token, reply, now)
+                if halt is not None:
+                    self._effects.append(halt)
 
     def _resume(self, session: Session, now: Instant) -> None:
         """Run what arrived while the session was muted, until it is muted again or nothing is left; then read on."""

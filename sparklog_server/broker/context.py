@@ -42,20 +42,8 @@ class ProducerIdBlock:
     """The token of an asked-for block of producer ids."""
 
 
-class Registration:
-    """The token of this broker's own registration."""
-
-
-class Unfencing:
-    """The token of the heartbeat that unfences this broker."""
-
-
 class GroupTopic:
     """The token of the topic that keeps the groups."""
-
-
-class FailureReport:
-    """The token of the heartbeat that tells of data directories that failed."""
 
 
 class RequestJob(NamedTuple):
