@@ -354,11 +354,12 @@ class PartitionLog:
         files, self._unsynced = self._unsynced, []
         self._is_syncing = True
         self._segments.begin_settling()
-        if not self.epochs.is_saved:
-            files.append(self._disk.replace(f"{self.directory}/{EPOCH_FILE}", self.epochs.render()))
-            self.epochs.is_saved = True
         active = self._segments.active
         files.append(active.file)
+        if not self.epochs.is_saved:
+            # Last: where there are epochs recovery takes the first segment it finds for the first there was.
+            files.append(self._disk.replace(f"{self.directory}/{EPOCH_FILE}", self.epochs.render()))
+            self.epochs.is_saved = True
         self._segments.places.remember(self.log_end_offset, active, active.file.size)
         return files, self.log_end_offset
 

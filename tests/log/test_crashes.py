@@ -174,3 +174,18 @@ def test_what_recovery_repaired_is_synced_with_the_next_sync() -> None:
     sync(disk, again)
     disk.crash(Random(1))
     assert read_all(open_log(disk, SETTINGS, recovery_point=again.recovery_point)) == appended
+
+
+def test_a_first_sync_that_is_cut_short_leaves_no_log_that_starts_where_nobody_said() -> None:
+    """The epochs on the disk say that the first segment is there, so they come after it, also when the log was rolled meanwhile."""
+    for synced_count in range(4):
+        for seed in range(20):
+            disk = SimulatedDisk()
+            log = open_log(disk, SETTINGS)
+            log.append(batch(value=bytes(2000)), EPOCH, NOW)
+            files, _ = log.begin_sync()
+            log.append(batch(value=bytes(2000)), EPOCH, NOW)
+            disk.sync(files[:synced_count])
+            disk.crash(Random(seed))
+            again = open_log(disk, SETTINGS)
+            assert again.log_start_offset == 0
