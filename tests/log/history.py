@@ -264,7 +264,7 @@ class History:
         content, log = self.disk.read(CLEANER_CHECKPOINT), self.log_dir.logs.get(COMPACTED)
         if content is not None and log is not None:
             clean_to = parse_offsets(content).get(COMPACTED, Offset(0))
-            assert clean_to <= log.recovery_point, "clean, and not durable"
+            assert clean_to <= log.log_end_offset, "clean beyond what is there"
             log.first_dirty_offset = max(clean_to, log.log_start_offset)
         return self.log_dir
 
