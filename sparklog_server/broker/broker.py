@@ -92,6 +92,7 @@ class Broker:
         self._standing: Standing
         self._failed_directories: list[Uuid] = []  # not yet told to the controller
         self._metadata_dir: LogDir | None = None  # where it is none of the data directories
+        self._is_started = False
         self.is_stopping = False
         self.is_stopped = False
 
@@ -100,7 +101,7 @@ class Broker:
     @property
     def is_ready(self) -> bool:
         """Whether it may be told to clients: registered, not fenced, and not about to stop."""
-        return self._standing.is_ready and not self.is_stopping
+        return self._is_started and self._standing.is_ready and not self.is_stopping
 
     def start(self, now: Instant) -> list[Effect]:
         """Open the directories, recover the logs, join the quorum and register. Raises StorageError or DirectoryRefused."""
@@ -144,6 +145,7 @@ class Broker:
             memory=self._memory,
         )
         self._standing = Standing(self._context, self._failed_directories, self._trace)
+        self._is_started = True
         self._standing.begin(registration(settings, log_dirs, cluster_id, incarnation_id=Uuid(self._entropy(16))), now)
         return self._end_of_turn(now)
 
@@ -296,12 +298,13 @@ class Broker:
                 self._close(session, f"API {header.api_key} is not served here")
                 return
             handler, request_class = entry
-            if header.api_key != _PRODUCE and len(frame) > self.settings.sparklog_frame_other_max_bytes:
-                self._close(session, f"a request of API {header.api_key} with {len(frame)} bytes")
-                return
-            if refusal := refusal_of_many(header.api_key, header.api_version, body, self.settings.sparklog_partitions_max):
-                self._close(session, refusal)
-                return
+            if header.api_key != _PRODUCE:
+                refusal = refusal_of_many(header.api_key, header.api_version, body, self.settings.sparklog_partitions_max)
+                if len(frame) > self.settings.sparklog_frame_other_max_bytes:
+                    refusal = f"a request of API {header.api_key} with {len(frame)} bytes"
+                if refusal:
+                    self._close(session, refusal)
+                    return
             request = decode_request(request_class, header.api_version, body)
         except UnsupportedVersion as unsupported:
             self._refuse_version(session, unsupported)

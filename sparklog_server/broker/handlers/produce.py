@@ -49,6 +49,7 @@ def produce(context: Context, call: Call, request: ProduceRequest, now: Instant)
     response = ProduceResponse(responses=[])
     targets: list[_Target] = []
     sent: list[memoryview] = []
+    is_walked_only = True  # by the append itself, which needs no check before
     for topic in request.topic_data:
         name, refused = _topic_of(context, call, topic, request)
         parts: list[PartitionProduceResponse] = []
@@ -62,11 +63,18 @@ def produce(context: Context, call: Call, request: ProduceRequest, now: Instant)
             partition = _partition_for(context, call, name, data, part)
             if partition is not None:
                 targets.append((partition, part))
-                sent.append(cast("memoryview", data.records))
-    batches = _check_at_once(targets, sent, now)
+                records: memoryview = data.records  # type: ignore[assignment]  # else there were no partition for it
+                sent.append(records)
+                if is_walked_only:
+                    is_walked_only = partition.log.settings.compression_type == "producer" and not _is_compressed(records)
+    batches = sent if is_walked_only else _check_at_once(targets, sent, now)
     if batches is not None:
         return _append_all(context, call, request.acks, request.timeout_ms, response, targets, batches, now)
     return _check_in_job(context, call, request.acks, request.timeout_ms, response, targets, [bytearray(records) for records in sent], now)
+
+
+def _is_compressed(records: memoryview) -> bool:
+    return len(records) > _ATTRIBUTES_AT and records[_ATTRIBUTES_AT] & _CODEC_BITS != 0
 
 
 def _check_at_once(targets: list[_Target], sent: list[memoryview], now: Instant) -> Sequence[Sent | RecordsRefused] | None:
@@ -75,8 +83,8 @@ def _check_at_once(targets: list[_Target], sent: list[memoryview], now: Instant)
     batches: list[Sent | RecordsRefused] | None = None
     for index, (partition, _) in enumerate(targets):
         records, settings = sent[index], partition.settings
-        if settings.compression_type == "producer" and (len(records) <= _ATTRIBUTES_AT or not records[_ATTRIBUTES_AT] & _CODEC_BITS):
-            continue  # a walk, which the append does by itself
+        if settings.compression_type == "producer" and not _is_compressed(records):
+            continue
         if batches is None:
             batches = list(sent)
         try:
