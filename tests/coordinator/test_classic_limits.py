@@ -143,6 +143,24 @@ def test_the_timers_of_those_who_came_and_went_are_swept() -> None:
     assert current < 100_000
 
 
+def test_protocol_names_that_nobody_uses_any_more_are_forgotten() -> None:
+    world = GroupWorld(AT_ONCE)
+    (member_id,) = _stable(world, 1)
+
+    def rejoin(names: range) -> None:
+        for number in names:
+            protocols = [JoinGroupRequestProtocol("range", METADATA), JoinGroupRequestProtocol(f"{number:0100}", b"")]
+            request = JoinGroupRequest("g", 10_000, 60_000, member_id, None, "consumer", protocols)
+            assert _code(world.decide(request, 3, token=object())) == ErrorCode.NONE
+
+    rejoin(range(100))
+    tracemalloc.start()
+    rejoin(range(100, 2_000))
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 20_000
+
+
 @pytest.mark.parametrize("generation", [-(2**31), -1, 0, 2, 2**31 - 1])
 def test_a_stale_generation_is_told_so(generation: int) -> None:
     world = GroupWorld(AT_ONCE)

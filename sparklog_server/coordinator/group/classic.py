@@ -109,7 +109,6 @@ class ClassicGroup:
     def begin_generation(self, now_ms: Millis) -> None:
         """Everyone who is still here has joined: choose the protocol, or be empty."""
         self.generation = (self.generation + 1) & 0x7FFF_FFFF
-        self.pending_syncs.clear()
         self._subscribed = False
         if self.members:
             self.protocol = self.voted_protocol()

@@ -184,8 +184,8 @@ class Joins:
         group.rename(member, new_id)
         member.session = Timer(Deadline(Due.SESSION, group.group_id, new_id))
         member.is_new = False
-        self._rebalances.keep_alive(member, join.now)
         self._update(group, member, join)
+        self._rebalances.keep_alive(member, join.now)
         if group.state is State.STABLE and group.voted_protocol() == group.protocol and self._resume(group, member, was_leader_id, join):
             return
         self._rebalances.park_join(group, member, join.token, join.draft)

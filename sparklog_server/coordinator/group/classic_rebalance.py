@@ -201,7 +201,6 @@ class Rebalances:
             self.drop_member(group, member, ErrorCode.UNKNOWN_MEMBER_ID, draft)
         if group.members and not group.elect_joined_leader():
             # Static members alone, and all silent: one of them comes back, or their sessions end.
-            group.initial_remaining_ms = 0
             self.arm(group.phase, max(group.rebalance_timeout_ms(), _RETRY_MS_MIN), now)
             return
         group.begin_generation(now.wall_ms)
