@@ -1,8 +1,8 @@
 """How long a broker takes to be ready again: killed or stopped with 1 GB in 4 partitions, and stopped with 2 000 partitions of 3 segments.
 
 Run as `python -m benchmarks.restart [--json FILE] [--against kafka]`. Ready is the first answer to Metadata that names a broker, for ours
-the line that says so. The records are uncompressed, in batches of 16 KiB; the files are in the page cache. What was scanned is the
-difference between a start with the recovery point at 0 and one with it near the end.
+the line that says so. The records are uncompressed, in batches of 16 KiB; the files are in the page cache. The rate of scanning is taken
+from what a start with the recovery point at 0 needs beyond one after a clean stop.
 """
 
 import time
@@ -73,15 +73,15 @@ def measure_gigabyte(figures: harness.Figures, repeats: int, *, is_kafka: bool) 
             kill_behind_recovery_points(subject, "kept")
         for _ in range(repeats):
             with start() as subject:
-                near_s = subject.start_s
-                figures.add("1 GB, kill -9, recovery point near the end: ready", "s", subject.name, near_s, bound="<= 0.5")
+                figures.add("1 GB, kill -9, recovery point near the end: ready", "s", subject.name, subject.start_s, bound="<= 0.5")
                 kill_behind_recovery_points(subject, "kept")
             (subject.data_dir / RECOVERY_POINTS).unlink()
             with start() as subject:
-                figures.add("1 GB, kill -9, recovery point at 0: ready", "s", subject.name, subject.start_s)
+                at_zero_s = subject.start_s
                 scanned = sum(path.stat().st_size for path in subject.data_dir.glob("kept-*/*.log")) / 1e9
-                figures.add("the same: scanned", "GB/s", subject.name, scanned / (subject.start_s - near_s), bound=">= 1")
             with start() as subject:
+                figures.add("1 GB, kill -9, recovery point at 0: ready", "s", subject.name, at_zero_s)
+                figures.add("the same: scanned", "GB/s", subject.name, scanned / (at_zero_s - subject.start_s), bound=">= 1")
                 figures.add("1 GB, clean stop: ready", "s", subject.name, subject.start_s)
                 kill_behind_recovery_points(subject, "kept")
 
