@@ -110,6 +110,36 @@ def test_dump_log_reads_control_batches_and_the_producers_snapshot(tmp_path: Pat
     assert dumped.count("endTxnMarker: COMMIT coordinatorEpoch: 2") == dumped.count("endTxnMarker: ABORT coordinatorEpoch: 2") == 10
 
 
+def test_dump_log_reads_the_aborted_transactions_of_each_segment(tmp_path: Path) -> None:
+    """Two transactions across each other, aborted in later segments than they began in, one of them after an unclean restart."""
+    settings = LogSettings(segment_bytes=1500, index_interval_bytes=1000)
+    log = new_log(tmp_path / "t-0", settings)
+
+    def send(producer_id: int, sequence: int) -> None:
+        records = [(b"k", b"v" * 300, (), START_MS)]
+        sent = build_batch(records, producer_id=producer_id, producer_epoch=1, base_sequence=sequence, is_transactional=True)
+        log.append(memoryview(sent), EPOCH, NOW)
+
+    def abort(producer_id: int) -> None:
+        log.append_own(
+            build_marker(Marker(ControlType.ABORT, 2), producer_id=producer_id, producer_epoch=1, timestamp_ms=START_MS), EPOCH, NOW
+        )
+
+    for sequence in range(6):
+        send(4, sequence)
+        send(5, sequence)
+    abort(4)
+    log = PartitionLog.open(OsDisk(), str(tmp_path / "t-0"), TopicPartition("t", 0), Uuid(bytes(16)), settings, now=NOW)
+    send(5, 6)
+    send(5, 7)
+    abort(5)
+    log.close(NOW)
+    shown = [kafka_tool(tools.DUMP_LOG, "--files", path) for path in sorted((tmp_path / "t-0").glob("*.txnindex"))]
+    found = re.findall(r"producerId: (\d+) firstOffset: (\d+) lastOffset: (\d+) lastStableOffset: (\d+)", "".join(shown))
+    assert [tuple(map(int, one)) for one in found] == [(4, 0, 12, 1), (5, 1, 15, 16)]
+    assert [tuple(one) for one in log.aborted_transactions(Offset(0), Offset(16))] == [(4, 0, 12, 1), (5, 1, 15, 16)]
+
+
 # -- a real Kafka
 
 
