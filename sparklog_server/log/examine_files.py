@@ -209,9 +209,11 @@ def properties(content: bytes, path: str) -> Contents:
 
 def partition_metadata(content: bytes, path: str) -> Contents:
     """`partition.metadata`: the id of the topic."""
-    found = dict(
-        (part.strip() for part in line.split(":", 1)) for line in content.decode(errors="replace").splitlines() if line.count(":") == 1
-    )
+    found: dict[str, str] = {}
+    for line in content.decode(errors="replace").splitlines():
+        key, colon, value = line.partition(":")
+        if colon and ":" not in value:
+            found[key.strip()] = value.strip()
     findings = []
     if found.get("version") != "0":
         findings.append(Finding(path, 0, f"version is {found.get('version')}, but 0 is known", CORRECT))

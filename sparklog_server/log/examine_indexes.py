@@ -165,9 +165,9 @@ class TimeIndexCheck:
             self._wrong += [(entry, None) for entry in self._order[self._at :]]
         wanted = {self._index.timestamps[entry] for entry, _ in self._wrong}
         places: dict[int, int] = {}
-        for _, header in walk(log, 0) if wanted else ():
-            if header[8] in wanted:
-                places.setdefault(header[8], header[0] + header[6])
+        for _, found in walk(log, 0) if wanted else ():
+            if found[8] in wanted:
+                places.setdefault(found[8], found[0] + found[6])
         for entry, header in sorted(self._wrong):
             # A batch before it may have claimed this offset for itself.
             if places.get(self._index.timestamps[entry]) != self._base_offset + self._index.offsets[entry]:
