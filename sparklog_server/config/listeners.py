@@ -1,5 +1,7 @@
 """Listeners: where the broker accepts connections, what it tells others to connect to, and the rules that bind the two."""
 
+from collections.abc import Mapping
+
 import msgspec
 
 from sparklog.errors import SettingsError
@@ -32,6 +34,57 @@ class Listener(msgspec.Struct, frozen=True):
     def is_loopback(self) -> bool:
         """Whether only this machine can reach the host."""
         return self.host in ("localhost", "::1") or _is_loopback_v4(self.host)
+
+
+class Endpoints(msgspec.Struct, frozen=True):
+    """All the listeners of a broker, what clients are told of them, and the one that other brokers use."""
+
+    listeners: tuple[Listener, ...]
+    advertised: tuple[Listener, ...]
+    inter_broker_name: str
+
+
+def derive_endpoints(
+    texts: tuple[str, ...],
+    *,
+    advertised: tuple[str, ...] | None,
+    protocol_map: str,
+    is_map_given: bool,
+    controller_names: tuple[str, ...],
+    inter_broker_name: str | None,
+    is_insecure_allowed: bool,
+) -> Endpoints:
+    """The endpoints that the listener keys together mean, as they were given; raises SettingsError."""
+    protocols = parse_protocol_map(protocol_map)
+    if not is_map_given:
+        # Kafka lets a controller listener go unmapped as long as nothing else is mapped: it is then PLAINTEXT.
+        for name in controller_names:
+            protocols.setdefault(name.upper(), "PLAINTEXT")
+    listeners = parse_listeners("listeners", texts, protocols)
+    shown = listeners
+    if advertised is not None:
+        told = parse_listeners("advertised.listeners", advertised, protocols)
+        names = {listener.name for listener in told}
+        shown = told + tuple(listener for listener in listeners if listener.name not in names)
+    clients = [listener for listener in listeners if listener.name not in controller_names]
+    if not clients:
+        raise invalid("listeners", ",".join(texts), "no listener is left for clients beside controller.listener.names")
+    check_reachable(
+        listeners,
+        tuple(listener for listener in shown if listener.name not in controller_names),
+        is_insecure_allowed=is_insecure_allowed,
+    )
+    inter_broker = inter_broker_name or next((one.name for one in clients if one.name == "PLAINTEXT"), clients[0].name)
+    if inter_broker not in {listener.name for listener in clients}:
+        raise invalid("inter.broker.listener.name", inter_broker, f"the listeners for it are: {', '.join(c.name for c in clients)}")
+    return Endpoints(listeners, shown, inter_broker)
+
+
+def with_ports(listeners: tuple[Listener, ...], ports: Mapping[str, int]) -> tuple[Listener, ...]:
+    """The same listeners with the ports the system chose, by name, in place of port 0."""
+    return tuple(
+        Listener(one.name, one.host, ports[one.name], one.protocol) if one.port == 0 and one.name in ports else one for one in listeners
+    )
 
 
 def parse_protocol_map(text: str) -> dict[str, str]:

@@ -15,7 +15,7 @@ from sparklog.errors import SettingsError
 
 from .group_settings import GroupDefaults
 from .keys import INT_MAX, Key, Kind, Update, Value, fields_of, invalid
-from .listeners import DEFAULT_PROTOCOL_MAP, Listener, check_reachable, parse_listeners, parse_protocol_map
+from .listeners import DEFAULT_PROTOCOL_MAP, Listener, derive_endpoints, with_ports
 from .topic_settings import TopicSettings, nearest, topic_keys_of_broker
 
 __all__ = ["BrokerSettings", "Listener", "TopicSettings", "broker_keys"]
@@ -80,7 +80,6 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         _list(
             "listeners",
             "Where to accept connections, as NAME://HOST:PORT, comma separated. Port 0 lets the system choose.",
-            update=Update.PER_BROKER,
         ),
     ] = ("PLAINTEXT://127.0.0.1:9092",)
     advertised_listeners_given: Annotated[
@@ -93,7 +92,6 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
             "listener.security.protocol.map",
             Kind.STRING,
             "The protocol each listener name speaks, as NAME:PROTOCOL, comma separated. Only PLAINTEXT can be served yet.",
-            update=Update.PER_BROKER,
         ),
     ] = DEFAULT_PROTOCOL_MAP
     inter_broker_listener_name_given: Annotated[
@@ -368,8 +366,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         """The same settings with the ports the system chose, by listener name, in place of port 0."""
         return msgspec.structs.replace(
             self,
-            listeners=_with_ports(self.listeners, ports),
-            advertised_listeners=_with_ports(self.advertised_listeners, ports),
+            listeners=with_ports(self.listeners, ports),
+            advertised_listeners=with_ports(self.advertised_listeners, ports),
         )
 
 
@@ -437,32 +435,22 @@ def _scaled(value: Value, factor: int) -> Value:
 
 def _connected(settings: BrokerSettings, *, is_insecure_allowed: bool) -> BrokerSettings:
     """The settings with their listeners derived and the keys checked against each other."""
-    protocols = parse_protocol_map(settings.listener_security_protocol_map)
-    for name in settings.controller_listener_names:
-        # Kafka lets a controller listener go unmapped as long as nothing else is mapped: it is then PLAINTEXT.
-        if "listener.security.protocol.map" not in settings.given:
-            protocols.setdefault(name.upper(), "PLAINTEXT")
-    listeners = parse_listeners("listeners", settings.listeners_given, protocols)
-    advertised = listeners
-    if settings.advertised_listeners_given is not None:
-        told = parse_listeners("advertised.listeners", settings.advertised_listeners_given, protocols)
-        names = {listener.name for listener in told}
-        advertised = told + tuple(listener for listener in listeners if listener.name not in names)
-    clients = [listener for listener in listeners if listener.name not in settings.controller_listener_names]
-    if not clients:
-        raise invalid("listeners", ",".join(settings.listeners_given), "no listener is left for clients beside controller.listener.names")
-    check_reachable(
-        listeners,
-        tuple(listener for listener in advertised if listener.name not in settings.controller_listener_names),
+    endpoints = derive_endpoints(
+        settings.listeners_given,
+        advertised=settings.advertised_listeners_given,
+        protocol_map=settings.listener_security_protocol_map,
+        is_map_given="listener.security.protocol.map" in settings.given,
+        controller_names=settings.controller_listener_names,
+        inter_broker_name=settings.inter_broker_listener_name_given,
         is_insecure_allowed=is_insecure_allowed,
     )
-    inter_broker = settings.inter_broker_listener_name_given or next(
-        (listener.name for listener in clients if listener.name == "PLAINTEXT"), clients[0].name
-    )
-    if inter_broker not in {listener.name for listener in clients}:
-        raise invalid("inter.broker.listener.name", inter_broker, f"the listeners for it are: {', '.join(c.name for c in clients)}")
     _check_together(settings)
-    return msgspec.structs.replace(settings, listeners=listeners, advertised_listeners=advertised, inter_broker_listener_name=inter_broker)
+    return msgspec.structs.replace(
+        settings,
+        listeners=endpoints.listeners,
+        advertised_listeners=endpoints.advertised,
+        inter_broker_listener_name=endpoints.inter_broker_name,
+    )
 
 
 def _check_together(settings: BrokerSettings) -> None:
@@ -487,9 +475,3 @@ def _check_together(settings: BrokerSettings) -> None:
             )
     for field, key in fields_of(BrokerSettings):
         key.check(getattr(settings, field))
-
-
-def _with_ports(listeners: tuple[Listener, ...], ports: Mapping[str, int]) -> tuple[Listener, ...]:
-    return tuple(
-        Listener(one.name, one.host, ports[one.name], one.protocol) if one.port == 0 and one.name in ports else one for one in listeners
-    )
