@@ -11,9 +11,10 @@ from sparklog.wire.messages.consumer_group_heartbeat import (
 )
 from sparklog.wire.schema import Message
 from sparklog_server.coordinator.command import Command
+from sparklog_server.coordinator.group.classic_requests import ClassicGroups
 from sparklog_server.coordinator.group.group import Group
 from sparklog_server.coordinator.group.modern import ModernGroup
-from sparklog_server.coordinator.group.modern_groups import ModernGroups
+from sparklog_server.coordinator.group.modern_kind import ModernGroupKind
 from sparklog_server.coordinator.group.records import decode_record
 from sparklog_server.coordinator.group.settings import GroupSettings
 from sparklog_server.coordinator.group.shard import GroupShard
@@ -105,10 +106,15 @@ class ModernWorld:
             self._take(shard, decision)
         return shard
 
-    def _modern(self, groups: dict[str, Group], classic: Any) -> ModernGroups:
+    def _modern(self, groups: dict[str, Group], classic: ClassicGroups) -> ModernGroupKind:
         self.groups = groups
-        return ModernGroups(
-            groups, self.settings, entropy=self.entropy, describable=self.cluster.describable, record_bytes_max=1_000_000, classic=classic
+        return ModernGroupKind(
+            groups,
+            classic,
+            settings=self.settings,
+            entropy=self.entropy,
+            describable=self.cluster.describable,
+            record_bytes_max=1_000_000,
         )
 
     def _take(self, shard: GroupShard, decision: Decision) -> list[tuple[Message, Message | None]]:

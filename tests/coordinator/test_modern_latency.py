@@ -35,9 +35,9 @@ class Members:
             self._heartbeat(client)
         raise AssertionError("it is never done")
 
-    def run_for(self, seconds: float) -> None:
+    def run_for(self, seconds: float) -> float:
         end_us = self.world.now.mono_us + seconds * 1e6
-        self.run_until(lambda: self.world.now.mono_us >= end_us)
+        return self.run_until(lambda: self.world.now.mono_us >= end_us)
 
     def _heartbeat(self, client: ModernClient) -> None:
         client.heartbeat()
@@ -98,7 +98,7 @@ def test_a_group_that_has_come_to_rest_sends_heartbeats_at_the_interval_that_is_
     members = Members(100)
     members.join(size)
     members.run_until(members.is_balanced)
-    _, heartbeats = members.heartbeats_of(lambda: members.run_for(60) or 0.0)
+    _, heartbeats = members.heartbeats_of(lambda: members.run_for(60))
     assert heartbeats < 32  # twelve and the twenty of the time in which the group is young
-    _, heartbeats = members.heartbeats_of(lambda: members.run_for(60) or 0.0)
+    _, heartbeats = members.heartbeats_of(lambda: members.run_for(60))
     assert heartbeats <= 13

@@ -4,13 +4,15 @@
     topic NAME N / topics PREFIX HOW-MANY / grow NAME N / drop NAME / hide NAME / show NAME / config GROUP KEY VALUE
     hb MEMBER EPOCH [topics=a,b regex= owns=a:0,1;b:2 instance= rack= assignor= timeout=MS v= group= client=]
     join MEMBER [the same]                  epoch 0, timeout 60 s, owning nothing
+    cjoin MEMBER [topics= owns= v=9 instance= session=10000 timeout=60000 protocols=range]     a classic member, by the id it was given
+    csync MEMBER GENERATION [MEMBER=a:0,1;b:2 ...] / chb MEMBER GENERATION [instance=] / cleave MEMBER [instance= v=]
     describe / delete / groups / advance SECONDS / failover
     commit MEMBER EPOCH TOPIC-PARTITION [v= txn=yes] / fetch MEMBER EPOCH
 
 After every line the log is replayed into another shard, which has to be the same.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,8 +20,19 @@ import pytest
 from sparklog.errors import code_of
 from sparklog.wire.messages.consumer_group_describe import Assignment, ConsumerGroupDescribeRequest
 from sparklog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+from sparklog.wire.messages.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    decode_prefixed,
+    encode_prefixed,
+)
+from sparklog.wire.messages.consumer_protocol import TopicPartitions as OwnedPartitions
 from sparklog.wire.messages.delete_groups import DeleteGroupsRequest
+from sparklog.wire.messages.heartbeat import HeartbeatRequest
+from sparklog.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from sparklog.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from sparklog.wire.messages.list_groups import ListGroupsRequest
+from sparklog.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from sparklog.wire.schema import Message
 from sparklog_server.coordinator.group.records import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -35,6 +48,8 @@ from sparklog_server.coordinator.group.records import (
     ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerGroupTargetAssignmentMetadataValue,
     CurrentTopicPartitions,
+    GroupMetadataKey,
+    GroupMetadataValue,
     TargetTopicPartitions,
 )
 from tests.coordinator.modern_world import ModernWorld
@@ -54,16 +69,28 @@ class Teller:
 
     def __init__(self) -> None:
         self.world = ModernWorld(consumer_assignment_interval_ms=0)
+        self._waiting: dict[object, str] = {}
+        self._ids: dict[str, str] = {}
 
     def run(self, line: str) -> list[str]:
         words, named = arguments(line)
         told = list(getattr(self, "_" + words[0])(words[1:], named))
+        told += [
+            self._answered(label, self.world.answer(token))
+            for token, label in self._waiting.items()
+            if self.world.answer(token) is not None
+        ]
+        self._waiting = {token: label for token, label in self._waiting.items() if self.world.answer(token) is None}
         self.world.check_replay()
+        for name, member_id in self._ids.items():
+            told = [line.replace(member_id, name) for line in told]
         return told
 
     def _shard(self, words: list[str], named: dict[str, str]) -> Iterable[str]:
         given = {key.replace("-", "_"): int(value) if value.isdigit() else value for key, value in named.items()}
         self.world = ModernWorld(**{"consumer_assignment_interval_ms": 0, **given})
+        self._waiting.clear()
+        self._ids.clear()
         return []
 
     def _topic(self, words: list[str], named: dict[str, str]) -> Iterable[str]:
@@ -121,6 +148,80 @@ class Teller:
         assigned = "" if reply.assignment is None else f" has={_told(self.world.told(reply) or {})}"
         yield f"-> {reply.member_id} epoch={reply.member_epoch} in={reply.heartbeat_interval_ms}ms{assigned}"
 
+    # -- the classic protocol
+
+    def _cjoin(self, words: list[str], named: dict[str, str]) -> Iterable[str]:
+        owned = [OwnedPartitions(topic, indexes) for topic, indexes in _partitions(named.get("owns", "")).items()]
+        subscription = ConsumerProtocolSubscription(
+            topics=[name for name in named.get("topics", "a").split(",") if name], owned_partitions=owned
+        )
+        metadata = bytes.fromhex(named["bytes"]) if "bytes" in named else encode_prefixed(subscription, 3)
+        request = JoinGroupRequest(
+            group_id="g",
+            member_id="" if "anew" in words else self._ids.get(words[0], ""),
+            group_instance_id=named.get("instance"),
+            session_timeout_ms=int(named.get("session", "10000")),
+            rebalance_timeout_ms=int(named.get("timeout", "60000")),
+            protocol_type=named.get("type", "consumer"),
+            protocols=[JoinGroupRequestProtocol(name, metadata) for name in named.get("protocols", "range").split(",")],
+        )
+        return self._classic(f"{words[0]} join", request, int(named.get("v", "9")))
+
+    def _id(self, name: str) -> str:
+        return self._ids.get(name, "" if name == "-" else name)
+
+    def _csync(self, words: list[str], named: dict[str, str]) -> Iterable[str]:
+        assignments = []
+        for member_id, text in named.items():
+            told = [OwnedPartitions(topic, indexes) for topic, indexes in _partitions(text).items()]
+            assignment = encode_prefixed(ConsumerProtocolAssignment(assigned_partitions=told), 3)
+            assignments.append(SyncGroupRequestAssignment(self._id(member_id), assignment))
+        request = SyncGroupRequest(
+            group_id="g",
+            member_id=self._id(words[0]),
+            generation_id=int(words[1]),
+            protocol_type="consumer",
+            protocol_name=words[2] if len(words) > 2 else "range",
+            assignments=assignments,
+        )
+        return self._classic(f"{words[0]} sync", request, 5)
+
+    def _chb(self, words: list[str], named: dict[str, str]) -> Iterable[str]:
+        request = HeartbeatRequest(
+            group_id="g", member_id=self._id(words[0]), generation_id=int(words[1]), group_instance_id=named.get("instance")
+        )
+        return self._classic(f"{words[0]} heartbeat", request, 4)
+
+    def _cleave(self, words: list[str], named: dict[str, str]) -> Iterable[str]:
+        member_id = self._id(words[0])
+        version = int(named.get("v", "5"))
+        members = [MemberIdentity(member_id, named.get("instance"))]
+        return self._classic(f"{words[0]} leave", LeaveGroupRequest(group_id="g", member_id=member_id, members=members), version)
+
+    def _classic(self, label: str, request: Message, version: int) -> Iterable[str]:
+        token, records = self.world.decide(request, version)
+        self._waiting[token] = label
+        return [self._record(key, value) for key, value in records]
+
+    def _answered(self, label: str, reply: Message) -> str:
+        match reply:
+            case JoinGroupResponse():
+                if reply.member_id:
+                    self._ids[label.split()[0]] = reply.member_id
+                told = f" {reply.member_id} generation={reply.generation_id} {reply.protocol_name} leader={reply.leader or '-'}"
+            case SyncGroupResponse():
+                told = ""
+                if reply.assignment:
+                    assigned = decode_prefixed(ConsumerProtocolAssignment, reply.assignment).assigned_partitions
+                    told = f" has={_told({topic.topic: topic.partitions for topic in assigned})}"
+            case LeaveGroupResponse():
+                told = "".join(f" {one.member_id}:{code_of(one.error_code).name}" for one in reply.members)
+            case _:
+                told = ""
+        return f"-> {label} {code_of(getattr(reply, 'error_code', 0)).name}{told}"
+
+    # -- what is there
+
     def _describe(self, words: list[str], named: dict[str, str]) -> Iterable[str]:
         reply = self.world.ask(ConsumerGroupDescribeRequest(group_ids=[words[0] if words else "g"]))
         for group in reply.groups:
@@ -164,6 +265,10 @@ class Teller:
     def _record(self, key: Message, value: Message | None) -> str:
         name = self.world.cluster.name_of
         match key, value:
+            case GroupMetadataKey(), GroupMetadataValue():
+                return (
+                    f"classic {key.group} generation={value.generation} {' '.join(member.member_id for member in value.members)}".rstrip()
+                )
             case ConsumerGroupMetadataKey(), ConsumerGroupMetadataValue():
                 return f"group {key.group_id} epoch={value.epoch} {'no topics' if value.metadata_hash == 0 else 'topics'}"
             case ConsumerGroupMemberMetadataKey(), ConsumerGroupMemberMetadataValue():
@@ -171,6 +276,7 @@ class Teller:
                 said += [f"regex={value.subscribed_topic_regex}"] if value.subscribed_topic_regex else []
                 said += [f"instance={value.instance_id}"] if value.instance_id else []
                 said += [f"assignor={value.server_assignor}"] if value.server_assignor else []
+                said += ["classic"] if value.classic_member_metadata else []
                 return f"member {key.member_id} {' '.join(said)}"
             case ConsumerGroupTargetAssignmentMetadataKey(), ConsumerGroupTargetAssignmentMetadataValue():
                 return f"target epoch={value.assignment_epoch}"
@@ -201,7 +307,7 @@ def _partitions(text: str) -> dict[str, list[int]]:
     return {topic: [int(index) for index in indexes.split(",")] for topic, indexes in topics}
 
 
-def _told(partitions: dict[str, list[int]] | dict[str, list[str]]) -> str:
+def _told(partitions: Mapping[str, Sequence[int | str]]) -> str:
     return ";".join(f"{topic}:{','.join(map(str, indexes))}" for topic, indexes in sorted(partitions.items()))
 
 

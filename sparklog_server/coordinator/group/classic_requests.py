@@ -80,6 +80,16 @@ class ClassicGroups:
                 decisions.append(draft.decision())
         return [decision for decision in decisions if decision is not NOTHING]
 
+    def adopt(self, group: ClassicGroup, now: Instant, *, rebalances: bool) -> None:
+        """A group that was one of KIP-848 until now, stable; its members are sent to join again if it `rebalances`."""
+        self._groups[group.group_id] = group
+        for member in group.members.values():
+            self._rebalances.keep_alive(member, now)
+        if rebalances:
+            draft = Draft()
+            self._rebalances.prepare(group, draft, now)
+            assert draft.decision() is NOTHING, group.group_id
+
     # -- requests
 
     def join(self, command: Command, token: object, now: Instant) -> Decision:

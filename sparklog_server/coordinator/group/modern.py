@@ -46,6 +46,7 @@ class ModernGroup:
         "_names",
         "_owners",
         "_patterns",
+        "_protocols",
         "assignment_epoch",
         "assignment_timestamp_ms",
         "classic_count",
@@ -75,6 +76,7 @@ class ModernGroup:
         self.classic_count = 0
         self._names: dict[str, int] = {}
         self._patterns: dict[str, int] = {}
+        self._protocols: dict[str, int] = {}
         self._owners: dict[Uuid, dict[int, str]] = {}
 
     # -- durable: what records say
@@ -83,6 +85,8 @@ class ModernGroup:
         """A member is new, or another than before."""
         before = self.members.get(member.member_id)
         self.members[member.member_id] = member
+        if before is not None and before.instance_id != member.instance_id:
+            self._forget_instance(before)
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id
         if before is None or before.topics != member.topics:
@@ -96,18 +100,24 @@ class ModernGroup:
                 for topic_id, partitions in assigned.items():
                     self._owners.setdefault(topic_id, {}).update(dict.fromkeys(partitions, member.member_id))
         self.classic_count += (member.classic is not None) - (before is not None and before.classic is not None)
+        if before is None or before.classic is not member.classic:
+            _count(self._protocols, () if before is None else before.protocols, member.protocols)
 
     def remove_member(self, member_id: str) -> None:
         """A member is forgotten."""
         member = self.members.pop(member_id, None)
         if member is None:
             return
-        if member.instance_id is not None and self.static_members.get(member.instance_id) == member_id:
-            del self.static_members[member.instance_id]
+        self._forget_instance(member)
         self._count_names(member.topics, ())
         self._count_pattern(member.pattern, "")
         self._disown(member)
         self.classic_count -= member.classic is not None
+        _count(self._protocols, member.protocols, ())
+
+    def _forget_instance(self, member: ModernMember) -> None:
+        if member.instance_id is not None and self.static_members.get(member.instance_id) == member.member_id:
+            del self.static_members[member.instance_id]
 
     def put_resolved(self, pattern: str, resolved: Resolved | None) -> None:
         """A pattern was resolved, or, with None, is forgotten."""
@@ -182,6 +192,10 @@ class ModernGroup:
         if also is not None and also.assignor is not None:
             votes[also.assignor] = votes.get(also.assignor, 0) + 1
         return min(votes, key=lambda name: (-votes[name], name)) if votes else default
+
+    def supports(self, protocols: Iterable[str]) -> bool:
+        """Whether one of these classic protocols is known to every classic member."""
+        return any(self._protocols.get(name, 0) == self.classic_count for name in protocols)
 
     def waits_for_others(self, member: ModernMember) -> bool:
         """Whether a partition that the member is to have, and has not, is still another's."""
@@ -263,11 +277,7 @@ class ModernGroup:
 
     def tombstones(self) -> list[CoordinatorRecord]:
         """What forgets the group and its members, in an order in which nothing is forgotten before what rests on it."""
-        return self.tombstones_of(sorted(self.members))
-
-    def tombstones_of(self, member_ids: Iterable[str]) -> list[CoordinatorRecord]:
-        """The same, with these in the place of the members."""
-        member_ids = list(member_ids)
+        member_ids = sorted(self.members)
         return [
             *(assignment_tombstone(self.group_id, member_id) for member_id in member_ids),
             *(target_tombstone(self.group_id, member_id) for member_id in member_ids),

@@ -44,6 +44,7 @@ class Change:
         self.bumps_epoch = False
         self.target_epoch = group.assignment_epoch
         self._target: Target = NOTHING_ASSIGNED
+        self.settled: ModernMember | None = None
         self._image = image
         self._resolved: dict[str, Resolved | None] = {}
 
@@ -106,6 +107,10 @@ class Change:
             epoch, target = self.group_epoch, self._new_target(assignors, now.wall_ms)
         self.target_epoch, self._target = epoch, target
 
+    def keep_target(self) -> None:
+        """Go on with the target that there is."""
+        self.target_epoch, self._target = self.group.assignment_epoch, self._last_target()
+
     def _last_target(self) -> Target:
         assert self.after is not None
         whose = self.after.member_id if self.before is None else self.before.member_id
@@ -154,6 +159,7 @@ class Change:
         assert self.after is not None
         epoch, target = self.target_epoch, self._target
         after = self.after
+        self.settled = after
         if not has_new_subscription and after.is_reconciled_to(epoch):
             return after
         own = ("", after.member_id, after.member_id if self.before is None else self.before.member_id)
@@ -168,6 +174,7 @@ class Change:
         stepped = next_step(after, goal, owned)
         if stepped != after:
             self.records.append(assignment_record(self.group.group_id, stepped))
+        self.settled = stepped
         return stepped
 
 

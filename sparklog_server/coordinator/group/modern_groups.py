@@ -11,7 +11,6 @@ import msgspec
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, Micros
-from sparklog.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from sparklog.wire.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
@@ -24,15 +23,17 @@ from sparklog_server.coordinator.shard import Answer, CoordinatorRecord, Decisio
 from sparklog_server.metadata.image import MetadataDelta, MetadataImage
 from sparklog_server.outcome import Refused
 
+from .classic import ClassicGroup
 from .classic_requests import ClassicGroups
 from .group import Group
+from .migration import downgrade_record, downgraded, target_of, upgrade_records, upgraded
 from .modern import ModernGroup
 from .modern_change import Change, assignment_due_ms, left_for_a_moment
 from .modern_checks import check_epoch, check_records, check_released, check_request, check_size, known_member, known_static_member
-from .modern_describe import described
 from .modern_limits import GROUP_RESOURCE, advised_interval_ms, times_of
 from .modern_member import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH, Assigned, MemberState, ModernMember, names_of
 from .modern_patterns import Patterns
+from .modern_reconcile import Owned
 from .modern_records import assignment_record, removal_records
 from .modern_replay import replay_modern
 from .modern_soft import Deadlines, GroupSoft, ModernDeadline, ModernDue
@@ -53,27 +54,23 @@ class ModernGroups:
     def __init__(
         self,
         groups: dict[str, Group],
+        classic: ClassicGroups,
         settings: GroupSettings,
         *,
         entropy: Callable[[int], bytes],
         describable: Describable,
         record_bytes_max: int,
-        classic: ClassicGroups | None = None,
     ) -> None:
         self.groups = groups
         self.settings = settings
         self.image = MetadataImage()
         self.deadlines = Deadlines()
-        self.classic = classic
+        self._classic = classic
         self._entropy = entropy
         self._patterns = Patterns(settings, describable, record_bytes_max)
-        self._record_bytes_max = record_bytes_max
+        self.record_bytes_max = record_bytes_max
         self._softs: dict[str, GroupSoft] = {}
         self._topics_state = 0
-        self._decides: dict[type[Message], Callable[[Command, object, Instant], Decision]] = {
-            ConsumerGroupHeartbeatRequest: self.heartbeat,
-            ConsumerGroupDescribeRequest: self._describe,
-        }
 
     # -- as a shard has it
 
@@ -113,17 +110,6 @@ class ModernGroups:
         """When `tick` is wanted next; at once while patterns are being resolved."""
         return Micros(0) if self._patterns.is_busy else self.deadlines.next()
 
-    def decide(self, command: Command, token: object, now: Instant) -> Decision:
-        """Decide on a request for a group of this kind."""
-        return self._decides[type(command.request)](command, token, now)
-
-    def abandoned(self, token: object) -> None:
-        """Nobody waits here: every answer is given at once."""
-
-    def waiting(self) -> list[object]:
-        """Nobody."""
-        return []
-
     def soft(self, group_id: str) -> GroupSoft:
         """What is not durable about a group, there or about to be."""
         soft = self._softs.get(group_id)
@@ -134,13 +120,6 @@ class ModernGroups:
             soft.config = config
             soft.times = times_of(self.settings, config)
         return soft
-
-    def _describe(self, command: Command, token: object, now: Instant) -> Decision:
-        request = command.request
-        assert isinstance(request, ConsumerGroupDescribeRequest)
-        default = self.settings.consumer_assignors[0]
-        groups = [described(group_id, self.groups.get(group_id), self.image, default) for group_id in request.group_ids]
-        return Decision((), (Answer(token, ConsumerGroupDescribeResponse(groups=groups)),))
 
     # -- heartbeats
 
@@ -207,9 +186,9 @@ class ModernGroups:
     ) -> tuple[list[CoordinatorRecord], ConsumerGroupHeartbeatResponse]:
         records: list[CoordinatorRecord] = []
         is_joining = request.member_epoch == JOIN_EPOCH
-        group = self._group_for(request.group_id, records, answers, now, is_joining=is_joining)
+        group = self._group_for(request.group_id, records, is_joining=is_joining)
         check_size(group, request.member_id, request.instance_id, self.settings.consumer_size_max)
-        member_id = request.member_id or urlsafe_b64encode(self._entropy(16)).rstrip(b"=").decode()
+        member_id = request.member_id or self.new_member_id()
         change = Change(group, self.image, records)
         before, known = self._member_for(change, request, member_id, is_joining=is_joining)
         owned = request.topic_partitions
@@ -231,13 +210,16 @@ class ModernGroups:
             heartbeat_interval_ms=self._advised_ms(change, soft, now),
             assignment=told_assignment(member.assigned) if tells else None,
         )
-        check_records(records, self._record_bytes_max)
+        check_records(records, self.record_bytes_max)
+        answers += self._dissolve(group.group_id, group, now)
         return records, reply
 
-    def _group_for(
-        self, group_id: str, records: list[CoordinatorRecord], answers: list[Answer], now: Instant, *, is_joining: bool
-    ) -> ModernGroup:
-        """The group; whoever joins may make it. Raises Refused with GROUP_ID_NOT_FOUND."""
+    def new_member_id(self) -> str:
+        """An id as Kafka's clients make theirs."""
+        return urlsafe_b64encode(self._entropy(16)).rstrip(b"=").decode()
+
+    def _group_for(self, group_id: str, records: list[CoordinatorRecord], *, is_joining: bool) -> ModernGroup:
+        """The group; whoever joins may make it, or make it one of this kind. Raises Refused with GROUP_ID_NOT_FOUND."""
         group = self.groups.get(group_id)
         if isinstance(group, ModernGroup):
             return group
@@ -248,7 +230,20 @@ class ModernGroups:
         if group.is_empty():
             records += group.tombstones()
             return ModernGroup(group_id)
-        raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id} is a classic group, and has members")
+        assert isinstance(group, ClassicGroup)
+        modern = upgraded(group, self.settings, self.image)
+        records += upgrade_records(group, modern)
+        return modern
+
+    def _dissolve(self, group_id: str, modern: ModernGroup, now: Instant) -> tuple[Answer, ...]:
+        """The records that make a classic group a modern one are about to be replayed: those who wait in it are sent to join again."""
+        classic = self.groups.get(group_id)
+        if not isinstance(classic, ClassicGroup) or classic.is_empty():
+            return ()
+        soft = self.soft(group_id)
+        for member in modern.members.values():
+            self.deadlines.heard(soft, group_id, member.member_id, session_timeout_ms(member, soft), now)
+        return self._classic.dissolved(classic, ErrorCode.REBALANCE_IN_PROGRESS)
 
     def _member_for(
         self, change: Change, request: ConsumerGroupHeartbeatRequest, member_id: str, *, is_joining: bool
@@ -273,7 +268,11 @@ class ModernGroups:
         return before, self.replace_static(change, before, member_id)
 
     def replace_static(self, change: Change, before: ModernMember, member_id: str) -> ModernMember:
-        """The member that takes the place of a static one, under its own id."""
+        """The member that takes the place of a static one, under its own id. Raises Refused if that id is another member's."""
+        if member_id != before.member_id and member_id in change.group.members:
+            raise Refused(
+                ErrorCode.INVALID_REQUEST, f"member id {member_id} is in use; instance {before.instance_id} has to choose another"
+            )
         known = msgspec.structs.replace(before, member_id=member_id, epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH)
         change.replace_static(before, known)
         if before.member_id != member_id:
@@ -343,6 +342,8 @@ class ModernGroups:
             return []
         soft = self.soft(group.group_id)
         change = Change(group, self.image, [])
+        if self._downgrade_without(change, members, now):
+            return change.records
         leaving: dict[str, int] = {}
         for member in members:
             change.records += removal_records(group.group_id, member.member_id)
@@ -355,6 +356,46 @@ class ModernGroups:
         change.bumps_epoch = True
         self.settle_epoch(change, soft, now, members)
         return change.records
+
+    # -- the other kind
+
+    def _downgrade_without(self, change: Change, leaving: list[ModernMember], now: Instant) -> bool:
+        """Make the group a classic one if all that stay are classic members; whether it was done."""
+        group = change.group
+        classic_leaving = sum(member.classic is not None for member in leaving)
+        if group.classic_count == 0 or group.classic_count - classic_leaving != len(group.members) - len(leaving):
+            return False
+        gone = {member.member_id for member in leaving}
+        staying = [(member, target_of(group, member_id)) for member_id, member in group.members.items() if member_id not in gone]
+        classic = downgraded(group, staying, self.settings, self.image, now)
+        if classic is None:
+            return False
+        return self._become_classic(change, classic, rebalances=True, now=now)
+
+    def downgrade_for(self, change: Change, owned: Owned, *, has_new_subscription: bool, now: Instant) -> bool:
+        """Make the group a classic one if a classic member takes the place of the last that is none, a static one; whether it was done."""
+        group, before, after = change.group, change.before, change.after
+        if before is None or after is None or before.classic is not None or before.instance_id is None or after.classic is None:
+            return False
+        if group.classic_count != len(group.members) - 1:
+            return False
+        others = [(member, target_of(group, member_id)) for member_id, member in group.members.items() if member is not before]
+        classic = downgraded(group, [*others, (after, target_of(group, before.member_id))], self.settings, self.image, now)
+        if classic is None:
+            return False
+        if not change.has_new_epoch and group.assignment_epoch == group.group_epoch:
+            change.keep_target()
+            change.settle_member(owned, has_new_subscription=has_new_subscription)
+        return self._become_classic(change, classic, rebalances=group.assignment_epoch < change.group_epoch, now=now)
+
+    def _become_classic(self, change: Change, classic: ClassicGroup, *, rebalances: bool, now: Instant) -> bool:
+        record = downgrade_record(classic)
+        if len(record.key) + len(record.value or b"") > self.record_bytes_max:
+            return False
+        # Whatever this decision did to the group before is forgotten with it.
+        change.records[:] = [*change.group.tombstones(), record]
+        self._classic.adopt(classic, now, rebalances=rebalances)
+        return True
 
     # -- time
 

@@ -75,6 +75,11 @@ class ModernMember(msgspec.Struct, frozen=True):
                 return partitions[partition]
         return None
 
+    @property
+    def protocols(self) -> tuple[str, ...]:
+        """The classic protocols that it knows, each once; none if it is no classic member."""
+        return () if self.classic is None else tuple({protocol.name: None for protocol in self.classic.supported_protocols})
+
     def metadata_value(self) -> ConsumerGroupMemberMetadataValue:
         """What the member said of itself, as a record has it."""
         return ConsumerGroupMemberMetadataValue(

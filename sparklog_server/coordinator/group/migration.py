@@ -1,0 +1,201 @@
+"""A live group becomes one of the other kind, with its members and what they have, and nobody stops consuming.
+
+    classic ── a KIP-848 member joins ─────────────────────────────► consumer group, whose members speak the classic protocol
+    classic ◄─ the last KIP-848 member goes, or a classic one takes ─ consumer group
+               its static place
+
+Which of these may happen is a setting (`group.consumer.migration.policy`). A group whose members are not consumers, or whose assignment
+carries what only an assignor of their own understands, stays as it is. Classic members inside a consumer group: `migration_members.py`.
+"""
+
+from collections.abc import Iterable
+
+from sparklog.errors import DecodeError, ErrorCode
+from sparklog.model import Instant, Uuid
+from sparklog.wire.messages.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    TopicPartitions,
+    decode_prefixed,
+    encode_prefixed,
+    version_of,
+)
+from sparklog_server.coordinator.shard import CoordinatorRecord
+from sparklog_server.coordinator.timers import Timer
+from sparklog_server.metadata.image import MetadataImage
+from sparklog_server.outcome import Refused
+
+from .assignors import NOTHING_ASSIGNED, Target
+from .classic import ClassicGroup, State
+from .classic_member import ClassicMember, Deadline, Due
+from .modern import PROTOCOL_TYPE, ModernGroup
+from .modern_member import Assigned, ModernMember, names_of
+from .modern_records import assignment_record, epoch_record, member_record, target_epoch_record, target_record
+from .records import ClassicMemberMetadata, ClassicProtocol
+from .settings import GroupSettings
+from .subscriptions import metadata_hash
+
+_NO_TIMESTAMP = 0
+
+
+def allows_upgrade(settings: GroupSettings) -> bool:
+    """Whether a classic group may become one of KIP-848."""
+    return settings.consumer_migration_policy.lower() in ("upgrade", "bidirectional")
+
+
+def allows_downgrade(settings: GroupSettings) -> bool:
+    """Whether a group of KIP-848 may become a classic one."""
+    return settings.consumer_migration_policy.lower() in ("downgrade", "bidirectional")
+
+
+def allows_mixture(settings: GroupSettings) -> bool:
+    """Whether classic members may join a group of KIP-848 that has members."""
+    return settings.consumer_migration_policy.lower() != "disabled"
+
+
+# -- classic to consumer
+
+
+def upgraded(classic: ClassicGroup, settings: GroupSettings, image: MetadataImage) -> ModernGroup:
+    """The consumer group that a classic group becomes; nothing is changed yet. Raises Refused with GROUP_ID_NOT_FOUND."""
+    if not allows_upgrade(settings):
+        raise _stays_classic(classic, f"group.consumer.migration.policy is {settings.consumer_migration_policy}")
+    if classic.protocol_type != PROTOCOL_TYPE:
+        raise _stays_classic(classic, f"its protocol type is {classic.protocol_type!r} and not {PROTOCOL_TYPE!r}")
+    if len(classic.members) > settings.consumer_size_max:
+        raise _stays_classic(classic, f"its {len(classic.members)} members are more than a consumer group may have")
+    group = ModernGroup(classic.group_id)
+    group.group_epoch = group.assignment_epoch = max(1, classic.generation)
+    protocol = classic.protocol or classic.voted_protocol()
+    try:
+        for member in classic.members.values():
+            _take_in(group, member, protocol, image)
+    except DecodeError as error:
+        raise _stays_classic(classic, f"what a member says or has cannot be read: {error}") from None
+    group.metadata_hash = metadata_hash(group.names_after(), image)
+    return group
+
+
+def _take_in(group: ModernGroup, member: ClassicMember, protocol: str, image: MetadataImage) -> None:
+    metadata = member.protocols.get(protocol) or next(iter(member.protocols.values()), b"")
+    subscription = decode_prefixed(ConsumerProtocolSubscription, metadata)
+    assigned: dict[Uuid, dict[int, int]] = {}
+    if member.assignment:
+        assignment = decode_prefixed(ConsumerProtocolAssignment, member.assignment)
+        if assignment.user_data:
+            raise DecodeError("an assignor of its own keeps data there that would be lost", 0)
+        # The leader assigned, so it may have assigned anything: a partition that is not there, or one twice.
+        for topic_id, partitions in by_id(assignment.assigned_partitions, image).items():
+            free = {partition: group.group_epoch for partition in sorted(partitions) if not group.owner(topic_id, partition)}
+            if free:
+                assigned[topic_id] = free
+    group.targets[member.member_id] = {topic_id: tuple(partitions) for topic_id, partitions in assigned.items()}
+    protocols = [ClassicProtocol(name, metadata) for name, metadata in member.protocols.items()]
+    group.put_member(
+        ModernMember(
+            member.member_id,
+            epoch=group.group_epoch,
+            previous_epoch=group.group_epoch,
+            instance_id=member.instance_id,
+            rack_id=subscription.rack_id,
+            rebalance_timeout_ms=member.rebalance_timeout_ms,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            topics=names_of(subscription.topics),
+            assigned=assigned,
+            classic=ClassicMemberMetadata(member.session_timeout_ms, protocols),
+        )
+    )
+
+
+def _stays_classic(classic: ClassicGroup, reason: str) -> Refused:
+    return Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"group {classic.group_id} is a classic group and stays one: {reason}")
+
+
+def upgrade_records(classic: ClassicGroup, group: ModernGroup) -> list[CoordinatorRecord]:
+    """What forgets the classic group, and makes the consumer group."""
+    group_id, members = group.group_id, list(group.members.values())
+    return [
+        *classic.tombstones(),
+        *(member_record(group_id, member) for member in members),
+        epoch_record(group_id, group.group_epoch, group.metadata_hash),
+        *(target_record(group_id, member.member_id, group.targets[member.member_id]) for member in members),
+        target_epoch_record(group_id, group.assignment_epoch, group.assignment_timestamp_ms),
+        *(assignment_record(group_id, member) for member in members),
+    ]
+
+
+# -- consumer to classic
+
+
+def downgraded(
+    group: ModernGroup, members: Iterable[tuple[ModernMember, Target]], settings: GroupSettings, image: MetadataImage, now: Instant
+) -> ClassicGroup | None:
+    """The classic group of these members, each with its target; None if they are none, too many, have no protocol in common, or one of
+    them is no classic member. Nothing is changed yet."""
+    classic = ClassicGroup(group.group_id, now.wall_ms)
+    staying = list(members)
+    if not staying or len(staying) > settings.size_max or not allows_downgrade(settings):
+        return None
+    for member, _ in staying:
+        if member.classic is None:
+            return None
+        classic.add(_as_classic(group.group_id, member, member.classic), PROTOCOL_TYPE)
+    if len(staying) not in classic.supported.values():
+        return None
+    classic.state = State.STABLE
+    classic.generation = group.group_epoch
+    classic.protocol = classic.voted_protocol()
+    classic.leader_id = None  # the group has had none: the first who joins again will be
+    try:
+        for member, target in staying:
+            one = classic.members[member.member_id]
+            one.assignment = encode_assignment({topic_id: target[topic_id] for topic_id in target}, one.protocols[classic.protocol], image)
+    except DecodeError:
+        return None
+    return classic
+
+
+def downgrade_record(classic: ClassicGroup) -> CoordinatorRecord:
+    """What makes the classic group."""
+    return classic.record({member.member_id: member.assignment for member in classic.members.values()})
+
+
+def _as_classic(group_id: str, member: ModernMember, said: ClassicMemberMetadata) -> ClassicMember:
+    return ClassicMember(
+        member.member_id,
+        member.instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        session_timeout_ms=said.session_timeout_ms,
+        protocols={protocol.name: protocol.metadata for protocol in said.supported_protocols},
+        session=Timer(Deadline(Due.SESSION, group_id, member.member_id)),
+    )
+
+
+# -- partitions by name and by id
+
+
+def by_id(topics: Iterable[TopicPartitions], image: MetadataImage) -> dict[Uuid, set[int]]:
+    """Partitions that exist, of topics told by name."""
+    found: dict[Uuid, set[int]] = {}
+    for told in topics:
+        topic = image.topics_by_name.get(told.topic)
+        if topic is not None:
+            count = len(topic.partitions)
+            found.setdefault(topic.topic_id, set()).update(index for index in told.partitions if 0 <= index < count)
+    return found
+
+
+def encode_assignment(partitions: Assigned | Target, subscription: bytes, image: MetadataImage) -> bytes:
+    """Partitions as a classic member is told them, in the version in which it spoke. Raises DecodeError if it spoke none."""
+    names = {topic_id: image.topics_by_id[topic_id].name for topic_id in partitions if topic_id in image.topics_by_id}
+    told = [TopicPartitions(name, sorted(partitions[topic_id])) for topic_id, name in sorted(names.items(), key=lambda item: item[1])]
+    version = min(version_of(subscription), ConsumerProtocolAssignment.versions.until)
+    return encode_prefixed(ConsumerProtocolAssignment(assigned_partitions=told), version)
+
+
+def target_of(group: ModernGroup, member_id: str) -> Target:
+    """What a member is to have."""
+    return group.targets.get(member_id, NOTHING_ASSIGNED)

@@ -1,0 +1,82 @@
+"""The groups of KIP-848 as the shard sees them: heartbeats, descriptions, and classic members that are in such a group.
+
+`modern_groups.py` decides on the first, `migration_members.py` on the last; both change one set of groups.
+"""
+
+from collections.abc import Callable
+
+from sparklog.model import Instant, Micros
+from sparklog.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+from sparklog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from sparklog.wire.schema import Message
+from sparklog_server.coordinator.command import Command
+from sparklog_server.coordinator.shard import Answer, Decision
+from sparklog_server.metadata.image import MetadataDelta, MetadataImage
+
+from .classic_requests import ClassicGroups
+from .group import Group
+from .migration_members import ClassicMembers
+from .modern_describe import described
+from .modern_groups import ModernGroups
+from .settings import GroupSettings
+from .subscriptions import Describable
+
+
+class ModernGroupKind:
+    """`shard.ModernKind`. `describable` says which topics the sender of a command may know about, for patterns.
+
+    Give the shard `functools.partial(ModernGroupKind, settings=…, entropy=…, describable=…, record_bytes_max=…)` to make it with.
+    """
+
+    def __init__(
+        self,
+        groups: dict[str, Group],
+        classic: ClassicGroups,
+        *,
+        settings: GroupSettings,
+        entropy: Callable[[int], bytes],
+        describable: Describable,
+        record_bytes_max: int,
+    ) -> None:
+        self._groups = ModernGroups(groups, classic, settings, entropy=entropy, describable=describable, record_bytes_max=record_bytes_max)
+        self._members = ClassicMembers(self._groups)
+
+    def replay(self, key: Message, value: Message | None) -> None:
+        """Take in a record of a KIP-848 group."""
+        self._groups.replay(key, value)
+
+    def loaded(self, image: MetadataImage, now: Instant) -> list[Decision]:
+        """Everything was replayed: begin what time does to it."""
+        return self._groups.loaded(image, now)
+
+    def decide(self, command: Command, token: object, now: Instant) -> Decision:
+        """Decide on a request for a group of this kind; every one is answered at once."""
+        if type(command.request) is ConsumerGroupHeartbeatRequest:
+            return self._groups.heartbeat(command, token, now)
+        if type(command.request) is ConsumerGroupDescribeRequest:
+            return self._describe(command.request, token)
+        return self._members.decide(command, token, now)
+
+    def _describe(self, request: ConsumerGroupDescribeRequest, token: object) -> Decision:
+        groups, default = self._groups, self._groups.settings.consumer_assignors[0]
+        told = [described(group_id, groups.groups.get(group_id), groups.image, default) for group_id in request.group_ids]
+        return Decision((), (Answer(token, ConsumerGroupDescribeResponse(groups=told)),))
+
+    def image_changed(self, delta: MetadataDelta, now: Instant) -> list[Decision]:
+        """Topics may have changed: groups look with their next heartbeat."""
+        return self._groups.image_changed(delta, now)
+
+    def tick(self, now: Instant) -> list[Decision]:
+        """What is due by `now`."""
+        return self._groups.tick(now)
+
+    def deadline(self) -> Micros | None:
+        """When `tick` is wanted next."""
+        return self._groups.deadline()
+
+    def abandoned(self, token: object) -> None:
+        """Nobody waits here."""
+
+    def waiting(self) -> list[object]:
+        """Nobody."""
+        return []
