@@ -66,6 +66,7 @@ def produce(subject: harness.Subject, topic: str, is_over: Event, found: "multip
     frame, reply_bytes = raw.produce_request(topic, value_bytes=VALUE_BYTES, acks=-1), raw.produce_reply_bytes(topic)
     sent_s, took_s = array("d"), array("d")
     with raw.connect(subject) as connection:
+        raw.wait_for_leaders(connection, topic, 1)
         while not is_over.is_set():
             for _ in range(100):
                 before = time.monotonic()
@@ -121,6 +122,7 @@ def fill_compacted(subject: harness.Subject, topic: str, due_ms: int) -> None:
             yield prepared[number % len(prepared)]
 
     with raw.connect(subject) as connection:
+        raw.wait_for_leaders(connection, topic, 1)
         raw.pour(connection, topic, frames())
 
 
@@ -136,6 +138,7 @@ def fill_aged(subject: harness.Subject, topic: str, due_ms: int) -> None:
                 yield raw.produce_batches(topic, {0: batch})
 
     with raw.connect(subject) as connection:
+        raw.wait_for_leaders(connection, topic, 1)
         raw.pour(connection, topic, frames())
 
 
@@ -232,6 +235,7 @@ def fill_cold(subject: harness.Subject) -> None:
     harness.create_topic(subject, "cold", settings={"segment.bytes": str(256 << 20)})
     frame = raw.produce_batches("cold", {0: raw.batch(value_bytes=1_000, records=250)})
     with raw.connect(subject) as connection:
+        raw.wait_for_leaders(connection, "cold", 1)
         raw.pour(connection, "cold", (frame for _ in range(COLD_BYTES // len(frame))))
 
 

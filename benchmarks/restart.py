@@ -45,6 +45,7 @@ def fill(subject: harness.Subject, topic: str, size: int) -> None:
     batch = raw.batch(value_bytes=100, records=RECORDS_PER_BATCH)
     frames = [raw.produce_batches(topic, {partition: batch}) for partition in range(PARTITIONS)]
     with raw.connect(subject) as connection:
+        raw.wait_for_leaders(connection, topic, PARTITIONS)
         raw.pour(connection, topic, (frames[number % PARTITIONS] for number in range(size // len(batch))))
 
 
