@@ -78,11 +78,12 @@ def _made_anew(disk: Disk, segments: list[Segment], segment: Segment) -> TxnInde
     for position, header in walk(segment.file, 0):
         if header[9] < 0 or not header[5] & TRANSACTIONAL_BIT:
             continue
+        producers.appended(header, header[0], header[8])
         if header[5] & CONTROL_BIT:
             batch = segment.read_batch(position, header)
             if marker_of(batch) is not None:
-                ended = transactions.judge([(header, batch)])
-                transactions.ended(ended)
+                ended = transactions.judge(memoryview(batch), [(0, header)])
+                transactions.ended(ended, producers)
                 entries += ended.aborted
         else:
             transactions.began(header[9], Offset(header[0]))

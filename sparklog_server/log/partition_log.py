@@ -14,8 +14,8 @@ from sparklog.effects import FileSlice
 from sparklog.errors import ErrorCode
 from sparklog.kernels import scan
 from sparklog.model import Instant, LeaderEpoch, Millis, Offset, OffsetAndEpoch, TopicPartition, Uuid
-from sparklog.record.batch import LENGTH_OVERHEAD, NO_TIMESTAMP, TRANSACTIONAL_BIT
-from sparklog_server.disk.door import Disk, DiskFile, StorageError
+from sparklog.record.batch import NO_TIMESTAMP, TRANSACTIONAL_BIT
+from sparklog_server.disk.door import Disk, DiskFile
 
 from .answers import AppendResult, OffsetOutOfRange
 from .cutting import is_of_rest, remove_stale_snapshots
@@ -24,13 +24,13 @@ from .producer_recovery import recover_producers
 from .producer_state import ProducerState
 from .recovery import EPOCH_FILE, Recovered, recover
 from .retention import count_deletable, set_aside
-from .rolling import NOT_KNOWN, has_waited, rolls_after_ms
+from .rolling import NOT_KNOWN, has_waited, rolls_after_ms, whole_that_fit
 from .segment import RELATIVE_OFFSET_MAX, SNAPSHOT_SUFFIX, Segment, file_name
 from .segments import Segments
 from .settings import LogSettings
 from .swap_in import Cleaned
 from .time_lookup import TimeSearch
-from .transactions import Transactions, has_transactional, parts
+from .transactions import Transactions
 from .txn_index import AbortedTxn
 from .validate import HeaderFields, RecordsRefused, Sent, admitted, check_leaders_batches, stamp_own_batches
 
@@ -204,40 +204,22 @@ class PartitionLog:
         settings = self._settings
         while found:
             begin, first = found[0]
-            size, count = 0, 0
-            for _, header in found:
-                length = header[1] + LENGTH_OVERHEAD
-                if count and (size + length > settings.segment_bytes or header[0] + header[6] - first[0] > RELATIVE_OFFSET_MAX):
-                    break
-                size, count = size + length, count + 1
+            size, count = whole_that_fit(found, settings.segment_bytes)
             last = found[count - 1][1]
             max_timestamp = max(header[8] for _, header in found[:count])
             active = self._segment_for(size, Offset(first[0]), last[0] + last[6], max_timestamp, now)
-            at = self._write(active, view, begin, size, found[:count])
+            ended = self._transactions.judge(view, found[:count])
+            at, files = self._segments.write(view[begin : begin + size], first[0], ended.aborted)
+            self._unsynced += files
             for position, header in found[:count]:
                 if header[2] > self.epochs.latest:
                     self.epochs.assign(LeaderEpoch(header[2]), Offset(header[0]))
                 active.index_batch(at + position - begin, header, settings.index_interval_bytes)
                 if header[9] >= 0:
                     self._producers.appended(header, header[0], header[8])
+            self._transactions.ended(ended, self._producers)
             self.log_end_offset = Offset(last[0] + last[6] + 1)
             found = found[count:]
-
-    def _write(self, active: Segment, view: memoryview, begin: int, size: int, found: list[tuple[int, HeaderFields]]) -> int:
-        """Write batches and what they end of transactions; gives their position. Raises RecordsRefused, StorageError."""
-        if not has_transactional(found):
-            return active.file.append(view[begin : begin + size])
-        ended = self._transactions.judge(parts(view, found))
-        # The entries first: where the log cannot be written they are taken back, which costs less than to take back the log.
-        files = self._segments.add_aborted(ended.aborted) if ended.aborted else []
-        try:
-            at = active.file.append(view[begin : begin + size])
-        except StorageError:
-            self._segments.take_back_aborted(Offset(found[0][1][0]))
-            raise
-        self._unsynced += files
-        self._transactions.ended(ended)
-        return at
 
     def _segment_for(self, size: int, base_offset: Offset, last_offset: int, max_timestamp: int, now: Instant) -> Segment:
         """The active segment, after a roll if Kafka would roll before these bytes."""
@@ -305,7 +287,7 @@ class PartitionLog:
     # -- look up
 
     def time_search(self, timestamp: Millis | None, limit: Offset) -> TimeSearch:
-        """The search for the first record below `limit` that is `timestamp` or later, with None for the latest: to be run beside the loop."""
+        """The search for the first record below `limit` that is `timestamp` or later, None for the latest: to be run beside the loop."""
         return TimeSearch(self._disk, self._segments.all, timestamp, start=self.log_start_offset, limit=limit)
 
     def offset_for_timestamp(self, timestamp: Millis, limit: Offset) -> tuple[Millis, Offset, LeaderEpoch] | None:

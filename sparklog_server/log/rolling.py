@@ -2,10 +2,11 @@
 
 from sparklog.kernels import scan
 from sparklog.model import Millis
-from sparklog.record.batch import NO_TIMESTAMP
+from sparklog.record.batch import LENGTH_OVERHEAD, NO_TIMESTAMP
 
-from .segment import Segment
+from .segment import RELATIVE_OFFSET_MAX, Segment
 from .settings import LogSettings
+from .validate import HeaderFields
 
 NOT_KNOWN = NO_TIMESTAMP - 1
 """Below every timestamp: whoever compares looks closer."""
@@ -25,6 +26,17 @@ def rolls_after_ms(active: Segment, settings: LogSettings, max_timestamp: int) -
     """The timestamp up to which nothing appended closes the segment for its age, if the next batch has `max_timestamp`."""
     first_timestamp = active.first_timestamp if active.file.size else max_timestamp
     return first_timestamp + _age_max_ms(active, settings) if first_timestamp >= 0 else NOT_KNOWN
+
+
+def whole_that_fit(found: list[tuple[int, HeaderFields]], segment_bytes: int) -> tuple[int, int]:
+    """(bytes, count) of the first batches that one segment can hold; at least one, so that its size can be refused."""
+    size, count, first_offset = 0, 0, found[0][1][0]
+    for _, header in found:
+        length = header[1] + LENGTH_OVERHEAD
+        if count and (size + length > segment_bytes or header[0] + header[6] - first_offset > RELATIVE_OFFSET_MAX):
+            break
+        size, count = size + length, count + 1
+    return size, count
 
 
 def _age_max_ms(active: Segment, settings: LogSettings) -> int:

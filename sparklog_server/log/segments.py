@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 
 from sparklog.model import Instant, Offset
-from sparklog_server.disk.door import Disk, DiskFile
+from sparklog_server.disk.door import Disk, DiskFile, StorageError
 
 from .aborted import aborted_in, index_of
 from .cutting import remove_segment
@@ -131,13 +131,19 @@ class Segments:
         """The aborted transactions with records in `[start, limit)`, in the order of their markers. Raises StorageError."""
         return aborted_in(self._disk, self.all, start, limit)
 
-    def add_aborted(self, aborted: Sequence[AbortedTxn]) -> list[DiskFile]:
-        """Note transactions whose markers the active segment is to hold; gives what to sync. Raises StorageError: nothing has changed."""
+    def write(self, batches: memoryview, base_offset: int, aborted: Sequence[AbortedTxn]) -> tuple[int, list[DiskFile]]:
+        """Append whole batches, and note what their markers aborted: (their position, more files to sync).
+
+        Raises StorageError, and then nothing has changed.
+        """
+        if not aborted:
+            return self.active.file.append(batches), []
+        # The entries first: where the log cannot be written they are taken back, which costs less than to take back the log.
         index = index_of(self._disk, self.all, self.active)
         file = index.append(aborted)
         self.active.has_aborted = True
-        return [file]
-
-    def take_back_aborted(self, offset: Offset) -> None:
-        """The markers at `offset` and beyond did not reach the log. Raises StorageError."""
-        index_of(self._disk, self.all, self.active).truncate_to(offset)
+        try:
+            return self.active.file.append(batches), [file]
+        except StorageError:
+            index.truncate_to(base_offset)
+            raise

@@ -43,17 +43,17 @@ class Transactions:
         """A batch of a transaction was appended at `offset`, the first of it or a later one."""
         self._open.setdefault(producer_id, offset)
 
-    def judge(self, batches: Iterable[tuple[HeaderFields, Buffer]]) -> Ended:
-        """What these batches, whose offsets are set, will begin and end; nothing is changed yet. Raises RecordsRefused."""
+    def judge(self, view: memoryview, found: Iterable[tuple[int, HeaderFields]]) -> Ended:
+        """What these batches at their positions in `view` will begin and end; nothing is changed yet. Raises RecordsRefused."""
         ended = Ended(dict(self._open), [], [], {})
-        for header, batch in batches:
+        for position, header in found:
             producer_id = header[9]
             if producer_id < 0 or not header[5] & TRANSACTIONAL_BIT:
                 continue
             if not header[5] & CONTROL_BIT:
                 ended.open.setdefault(producer_id, header[0])
                 continue
-            marker = marker_of(batch)
+            marker = marker_of(view[position : position + header[1] + LENGTH_OVERHEAD])
             if marker is None:
                 if header[12]:
                     message = f"The control batch at offset {header[0]} of producer {producer_id} ends no transaction."
@@ -70,9 +70,11 @@ class Transactions:
                 ended.aborted.append(AbortedTxn(producer_id, first_offset, last_offset, last_stable_offset))
         return ended
 
-    def ended(self, ended: Ended) -> None:
-        """The batches are in the log."""
+    def ended(self, ended: Ended, producers: ProducerState) -> None:
+        """The batches are in the log, and `producers` have seen them."""
         self._open = ended.open
+        for producer_id, coordinator_epoch in ended.coordinator_epochs.items():
+            producers.producers[producer_id].coordinator_epoch = coordinator_epoch
         for one in ended.held:
             heappush(self._held, one)
 
@@ -93,13 +95,3 @@ def marker_of(batch: Buffer) -> Marker | None:
     except DecodeError:
         return None
     return said if isinstance(said, Marker) else None
-
-
-def has_transactional(found: Iterable[tuple[int, HeaderFields]]) -> bool:
-    """Whether one of these batches begins, continues or ends a transaction."""
-    return any(header[5] & TRANSACTIONAL_BIT and header[9] >= 0 for _, header in found)
-
-
-def parts(view: memoryview, found: Iterable[tuple[int, HeaderFields]]) -> Iterable[tuple[HeaderFields, memoryview]]:
-    """(header, whole batch) for `judge`."""
-    return ((header, view[position : position + header[1] + LENGTH_OVERHEAD]) for position, header in found)

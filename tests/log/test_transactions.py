@@ -285,14 +285,16 @@ def test_retention_takes_the_index_with_its_segment() -> None:
     assert {int(name[:20]) for name in disk.list(DIRECTORY) if name.endswith(".txnindex")} <= bases
 
 
-def test_the_epoch_of_the_coordinator_reaches_the_snapshot_and_comes_back() -> None:
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_the_epoch_of_the_coordinator_reaches_the_snapshot_and_comes_back(is_killed: bool) -> None:
     disk = SimulatedDisk()
     log = open_log(disk)
     one = Producer(log, 7)
     one.send()
     one.end(ControlType.COMMIT, coordinator_epoch=12)
-    disk.restart()
-    log = open_log(disk)
+    if is_killed:
+        disk.restart()
+        log = open_log(disk)
     log.close(NOW)
     snapshot = disk.read(f"{DIRECTORY}/{2:020d}.snapshot")
     assert snapshot is not None
