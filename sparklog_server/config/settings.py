@@ -157,6 +157,14 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_request_partition_size_limit: Annotated[
         int, _int("max.request.partition.size.limit", "The most partitions one DescribeTopicPartitions reply lists.", 1)
     ] = 2000
+    quota_window_num: Annotated[int, _int("quota.window.num", "How many samples client quotas remember.", 1)] = 11
+    quota_window_size_seconds: Annotated[int, _int("quota.window.size.seconds", "How long one sample of client quotas lasts.", 1)] = 1
+    controller_quota_window_num: Annotated[
+        int, _int("controller.quota.window.num", "How many samples the quota on changes to the cluster remembers.", 1)
+    ] = 11
+    controller_quota_window_size_seconds: Annotated[
+        int, _int("controller.quota.window.size.seconds", "How long one sample of that quota lasts.", 1)
+    ] = 1
 
     # Limits of our own (each is enforced by an error code, a muted session or a disconnect)
     sparklog_partition_parked_max: Annotated[

@@ -36,8 +36,6 @@ controller.quorum.fetch.timeout.ms | INT | r | 0.. | 2000 |
     How long a voter goes without a fetch from the leader before it stands for election.
 controller.quorum.request.timeout.ms | INT | r | 0.. | 2000 | How long an answer within the quorum is waited for.
 controller.quorum.retry.backoff.ms | INT | r | 0.. | 20 | The pause before a failed request within the quorum is sent again.
-controller.quota.window.num | INT | r | 1.. | 11 | How many samples the quota on changes to the cluster remembers.
-controller.quota.window.size.seconds | INT | r | 1.. | 1 | How long one sample of that quota lasts.
 controller.socket.timeout.ms | INT | r | - | 30000 | How long a connection to the controller may take to answer.
 cordoned.log.dirs | LIST | b | - |  | Data directories that get no new partitions; `*` means all.
 create.topic.policy.class.name | CLASS | r | - | <none> | A Java class that judges new topics.
@@ -128,8 +126,6 @@ producer.purgatory.purge.interval.requests | INT | r | - | 1000 |
     After how many requests Kafka sweeps parked Produces; nothing piles up here.
 queued.max.requests | INT | r | 1.. | 500 |
     How many requests Kafka queues before it stops reading; `queued.max.request.bytes` bounds them here.
-quota.window.num | INT | r | 1.. | 11 | How many samples client quotas remember.
-quota.window.size.seconds | INT | r | 1.. | 1 | How long one sample of client quotas lasts.
 remote.fetch.max.wait.ms | INT | c | 1.. | 500 | How long a Fetch waits for tiered storage.
 remote.list.offsets.request.timeout.ms | LONG | c | 1.. | 30000 | How long a ListOffsets waits for tiered storage.
 remote.log.index.file.cache.total.size.bytes | LONG | c | 1.. | 1073741824 | The room for index files fetched from tiered storage.
