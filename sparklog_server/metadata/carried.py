@@ -4,7 +4,6 @@ from sparklog.wire.schema import Message
 
 from .records import (
     AccessControlEntryRecord,
-    ClientQuotaRecord,
     DelegationTokenRecord,
     RegisterControllerRecord,
     RemoveAccessControlEntryRecord,
@@ -26,7 +25,4 @@ def key_of(record: Message) -> tuple[CarriedKey, bool] | None:
         return ("token", record.token_id), isinstance(record, DelegationTokenRecord)
     if isinstance(record, RegisterControllerRecord):
         return ("controller", record.controller_id), True
-    if isinstance(record, ClientQuotaRecord):
-        entity = sorted((one.entity_type, one.entity_name or "", one.entity_name is None) for one in record.entity)
-        return ("quota", record.key, *(part for each in entity for part in each)), not record.remove
     return None

@@ -13,6 +13,8 @@ from sparklog.model import NO_EPOCH, NO_OFFSET, LeaderEpoch, NodeId, Offset, Pro
 from sparklog.wire.schema import Message
 
 from .carried import CarriedKey, key_of
+from .quotas import QuotaEntity, Quotas
+from .quotas import replay as replay_quota
 from .records import (
     NO_LEADER,
     NO_LEADER_CHANGE,
@@ -20,6 +22,7 @@ from .records import (
     BeginTransactionRecord,
     BrokerRegistrationChangeRecord,
     ClearElrRecord,
+    ClientQuotaRecord,
     ConfigRecord,
     EndTransactionRecord,
     FeatureLevelRecord,
@@ -124,6 +127,7 @@ class MetadataDelta(msgspec.Struct, frozen=True):
     brokers_changed: tuple[NodeId, ...] = ()
     configs_changed: tuple[tuple[int, str], ...] = ()
     features_changed: tuple[str, ...] = ()
+    quotas_changed: tuple[QuotaEntity, ...] = ()
 
 
 class MetadataImage(msgspec.Struct, frozen=True):
@@ -144,6 +148,7 @@ class MetadataImage(msgspec.Struct, frozen=True):
     partition_count: int = 0
     open_transaction: tuple[tuple[Offset, Message], ...] | None = None
     carried: Mapping[CarriedKey, Message] = {}
+    quotas: Quotas = {}
 
     def apply(self, records: Iterable[tuple[Offset, Message]], epoch: LeaderEpoch = NO_EPOCH) -> tuple["MetadataImage", MetadataDelta]:
         """The image after these (offset, record) pairs, and what they changed; `epoch` is that of the last batch."""
@@ -184,6 +189,7 @@ class _Draft:
         self._configs: dict[tuple[int, str], Mapping[str, str]] | None = None
         self._features: dict[str, int] | None = None
         self._carried: dict[CarriedKey, Message] | None = None
+        self._quotas: dict[QuotaEntity, Mapping[str, float]] | None = None
         self._next_producer_id = image.next_producer_id
         self._transaction = None if image.open_transaction is None else list(image.open_transaction)
         # Partitions of topics under change, as lists, so that n new partitions cost n and not n squared.
@@ -193,6 +199,7 @@ class _Draft:
         self._touched_brokers: dict[NodeId, None] = {}
         self._touched_configs: dict[tuple[int, str], None] = {}
         self._touched_features: dict[str, None] = {}
+        self._touched_quotas: dict[QuotaEntity, None] = {}
 
     def replay(self, offset: Offset, record: Message) -> None:
         """Take one record in; those between the begin and the end of a transaction count at its end."""
@@ -242,6 +249,7 @@ class _Draft:
             partition_count=partition_count,
             open_transaction=None if self._transaction is None else tuple(self._transaction),
             carried=old.carried if self._carried is None else self._carried,
+            quotas=old.quotas if self._quotas is None else self._quotas,
         )
         return image, self._delta(image)
 
@@ -265,6 +273,7 @@ class _Draft:
             brokers_changed=tuple(self._touched_brokers),
             configs_changed=tuple(self._touched_configs),
             features_changed=tuple(self._touched_features),
+            quotas_changed=tuple(self._touched_quotas),
         )
 
     def _replay(self, offset: Offset, record: Message) -> None:
@@ -296,6 +305,10 @@ class _Draft:
             self._next_producer_id = ProducerId(record.next_producer_id)
         elif isinstance(record, ClearElrRecord):
             self._clear_elr(record)
+        elif isinstance(record, ClientQuotaRecord):
+            if self._quotas is None:
+                self._quotas = dict(self._image.quotas)
+            self._touched_quotas[replay_quota(self._quotas, record)] = None
         else:
             self._carry(record)
 

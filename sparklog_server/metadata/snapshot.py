@@ -1,6 +1,6 @@
 """An image as the records that make it from nothing, in the order in which Kafka's own snapshots have them (KIP-630).
 
-    features, metadata.version first ─ brokers ─ each topic and its partitions ─ configs ─ the block of producer ids ─ what is only carried
+    features, metadata.version first ─ brokers ─ each topic and its partitions ─ configs ─ quotas ─ the block of producer ids ─ what is only carried
 
 Replayed at the offset of the last record that the image holds, they give the same image but for one thing: where a broker was registered
 is not known any more, and that offset stands for it, as in Kafka.
@@ -12,6 +12,7 @@ from sparklog.wire.schema import Message
 
 from .features import METADATA_VERSION
 from .image import BrokerImage, MetadataImage, PartitionImage
+from .quotas import records_of_quotas
 from .records import (
     BrokerEndpoint,
     BrokerFeature,
@@ -38,6 +39,7 @@ def records_of_image(image: MetadataImage) -> Iterator[Message]:
     for (resource_type, resource_name), texts in image.configs.items():
         for name, value in texts.items():
             yield ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=name, value=value)
+    yield from records_of_quotas(image.quotas)
     if image.next_producer_id > 0:
         yield ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id)
     yield from image.carried.values()

@@ -121,16 +121,27 @@ def test_metadata_version_comes_first_for_the_other_records_are_read_by_it() -> 
 def test_what_means_nothing_here_yet_is_carried_until_it_is_removed() -> None:
     rule, other = AccessControlEntryRecord(id=b"1" * 16), AccessControlEntryRecord(id=b"2" * 16)
     login = UserScramCredentialRecord(name="u", mechanism=1)
-    quota = ClientQuotaRecord(entity=[ClientQuotaEntity("user", None)], key="producer_byte_rate", value=1.0)
-    image = image_of(rule, other, login, quota)
-    assert list(records_of_image(image)) == [rule, other, login, quota]
+    image = image_of(rule, other, login)
+    assert list(records_of_image(image)) == [rule, other, login]
     removals: list[Message] = [
         RemoveAccessControlEntryRecord(id=b"1" * 16),
         RemoveUserScramCredentialRecord(name="u", mechanism=1),
-        ClientQuotaRecord(entity=[ClientQuotaEntity("user", None)], key="producer_byte_rate", remove=True),
     ]
     after, _ = image.apply([(Offset(9), record) for record in removals])
     assert list(records_of_image(after)) == [other]
+
+
+def test_quotas_stand_before_the_producer_ids_and_an_entity_without_any_is_gone() -> None:
+    user, pair = [ClientQuotaEntity("user", None)], [ClientQuotaEntity("client-id", "c"), ClientQuotaEntity("user", "u")]
+    first = ClientQuotaRecord(entity=user, key="producer_byte_rate", value=1.0)
+    second = ClientQuotaRecord(entity=pair, key="request_percentage", value=2.5)
+    ids = ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=1000)
+    image = image_of(ids, first, second)
+    assert list(records_of_image(image)) == [first, second, ids]
+    after, delta = image.apply([(Offset(9), ClientQuotaRecord(entity=user, key="producer_byte_rate", remove=True))])
+    assert after.quotas == {(("client-id", "c"), ("user", "u")): {"request_percentage": 2.5}}
+    assert delta.quotas_changed == ((("user", None),),)
+    assert image.quotas[(("user", None),)] == {"producer_byte_rate": 1.0}
 
 
 def test_eligible_leaders_are_cleared_for_one_topic_or_for_all() -> None:
