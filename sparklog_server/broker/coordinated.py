@@ -98,7 +98,7 @@ class Part:
 
 def command_of(call: Call, request: Message) -> Command:
     """A request as its shard gets it."""
-    return Command(request, call.version, call.client_id or "", _host_of(call.session.peer_address))
+    return Command(request, call.version, call.client_id or "", _host_of(call.session.peer_address), call.session.principal)
 
 
 @lru_cache(maxsize=4096)

@@ -3,17 +3,20 @@
 A request goes to the shard of its group as a command with a token; what comes back goes to the token, which knows whose answer it is.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from sparklog.effects import FileSlice, Run
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, LeaderEpoch, Micros, Offset, Ticket
 from sparklog.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from sparklog_server.broker.authorization import Allow, Operation, Resource
 from sparklog_server.broker.internal_topics import OFFSETS_TOPIC
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.coordinator.command import Command
+from sparklog_server.coordinator.group.modern_kind import ModernGroupKind
 from sparklog_server.coordinator.group.settings import GroupSettings
-from sparklog_server.coordinator.group.shard import GroupShard
+from sparklog_server.coordinator.group.shard import RECORD_BYTES_MAX, GroupShard
 from sparklog_server.coordinator.placement import partition_for
 from sparklog_server.coordinator.runtime import Runtime, ShardWaits
 from sparklog_server.coordinator.shard import Answer
@@ -84,6 +87,7 @@ class Groups:
     def __init__(
         self,
         settings: BrokerSettings,
+        allow: Allow,
         *,
         tickets: Callable[[], Ticket],
         entropy: Callable[[int], bytes],
@@ -91,9 +95,16 @@ class Groups:
     ) -> None:
         self._settings = settings
         group_settings = group_settings_of(settings)
+
+        def describable(command: Command, topics: Sequence[str]) -> list[str]:
+            return [topic for topic in topics if allow(command.principal, Operation.DESCRIBE, Resource.TOPIC, topic)]
+
+        make_modern = partial(
+            ModernGroupKind, settings=group_settings, entropy=entropy, describable=describable, record_bytes_max=RECORD_BYTES_MAX
+        )
         self.runtime = Runtime(
             OFFSETS_TOPIC,
-            lambda: GroupShard(group_settings, entropy=entropy, trace=trace),
+            lambda: GroupShard(group_settings, entropy=entropy, trace=trace, make_modern=make_modern),
             tickets=tickets,
             entropy=entropy,
             trace=trace,

@@ -6,9 +6,13 @@ from sparklog.wire.schema import Message
 
 
 class Command(msgspec.Struct, frozen=True):
-    """`request` in version `version` of its API, from a client named `client_id` at `client_host` (as Kafka writes it: /127.0.0.1)."""
+    """`request` in version `version` of its API, from a client named `client_id` at `client_host` (as Kafka writes it: /127.0.0.1).
+
+    `principal` is who the client has shown to be.
+    """
 
     request: Message
     version: int
     client_id: str = ""
     client_host: str = ""
+    principal: str = "User:ANONYMOUS"
