@@ -18,7 +18,7 @@ from sparklog_server.coordinator.group.modern_kind import ModernGroupKind
 from sparklog_server.coordinator.group.records import decode_record
 from sparklog_server.coordinator.group.settings import GroupSettings
 from sparklog_server.coordinator.group.shard import GroupShard
-from sparklog_server.coordinator.shard import Answer, CoordinatorRecord, Decision
+from sparklog_server.coordinator.shard import CoordinatorRecord, Decision
 from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.metadata.records import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
 
@@ -85,7 +85,7 @@ class ModernWorld:
         self.cluster = Cluster()
         self.now = Instant(Micros(0), Millis(1_700_000_000_000))
         self.log: list[CoordinatorRecord] = []
-        self.answers: list[Answer] = []
+        self._answers: dict[object, Message] = {}
         self.entropy = CountingEntropy()
         self._metadata_offset = 0
         self._tokens = 0
@@ -125,7 +125,7 @@ class ModernWorld:
             decoded.append(pair)
             shard.replay(record.key, record.value, Offset(len(self.log)))
             self.log.append(record)
-        self.answers += decision.answers
+        self._answers.update((answer.token, answer.reply) for answer in decision.answers)
         return decoded
 
     def reload(self) -> None:
@@ -202,7 +202,7 @@ class ModernWorld:
 
     def answer(self, token: object) -> Any:
         """The answer to a request, None if there is none yet."""
-        return next((answer.reply for answer in self.answers if answer.token == token), None)
+        return self._answers.get(token)
 
     def heartbeat(self, member_id: str, epoch: int, group_id: str = "g", version: int = 1, **fields: Any) -> ConsumerGroupHeartbeatResponse:
         """A heartbeat with these fields; `topic_partitions` by topic name, if given."""
