@@ -422,6 +422,6 @@ TestLogMatchesAPlainList.settings = settings(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 class TestLogMatchesAPlainListForLong(LogMachine.TestCase):
-    settings = settings(max_examples=3000, stateful_step_count=80, deadline=None, suppress_health_check=list(HealthCheck))
+    settings = settings(max_examples=1000, stateful_step_count=80, deadline=None, suppress_health_check=list(HealthCheck))
