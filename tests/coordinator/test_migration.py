@@ -242,6 +242,10 @@ def run(history: list[tuple[str, int]]) -> None:
 
 @given(steps)
 @example([("join_classic", 0), ("join_classic", 0), ("round", 7), ("round", 7), ("join", 0), ("round", 7), ("leave", 0), ("round", 7)])
+# There and back and there again, while the classic member has not given back anything yet.
+@example([("join_classic", 0), ("round", 0), ("round", 0), ("round", 0), ("join", 0), ("leave", 0), ("join", 0)])
+# The answer that takes something from a cooperative member is still on its way to it.
+@example([("join_classic", 0), ("join_classic", 0), ("classic_acts", 0), ("round", 5), ("join", 0)])
 @settings(max_examples=50, deadline=None)
 def test_in_a_group_of_both_protocols_no_partition_has_two_owners_and_in_the_end_each_has_one(history: list[tuple[str, int]]) -> None:
     run(history)

@@ -10,6 +10,8 @@ carries what only an assignor of their own understands, stays as it is. Classic 
 
 from collections.abc import Iterable
 
+import msgspec
+
 from sparklog.errors import DecodeError, ErrorCode
 from sparklog.model import Instant, Uuid
 from sparklog.wire.messages.consumer_protocol import (
@@ -25,7 +27,6 @@ from sparklog_server.coordinator.timers import Timer
 from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.outcome import Refused
 
-from .assignors import NOTHING_ASSIGNED, Target
 from .classic import ClassicGroup, State
 from .classic_member import ClassicMember, Deadline, Due
 from .modern import PROTOCOL_TYPE, ModernGroup
@@ -34,8 +35,6 @@ from .modern_records import assignment_record, epoch_record, member_record, targ
 from .records import ClassicMemberMetadata, ClassicProtocol
 from .settings import GroupSettings
 from .subscriptions import metadata_hash
-
-_NO_TIMESTAMP = 0
 
 
 def allows_upgrade(settings: GroupSettings) -> bool:
@@ -70,6 +69,8 @@ def upgraded(classic: ClassicGroup, settings: GroupSettings, image: MetadataImag
     try:
         for member in classic.members.values():
             _take_in(group, member, protocol, image)
+        for member in classic.members.values():
+            _take_in_claims(group, member, protocol, image)
     except DecodeError as error:
         raise _stays_classic(classic, f"what a member says or has cannot be read: {error}") from None
     group.metadata_hash = metadata_hash(group.names_after(), image)
@@ -77,18 +78,14 @@ def upgraded(classic: ClassicGroup, settings: GroupSettings, image: MetadataImag
 
 
 def _take_in(group: ModernGroup, member: ClassicMember, protocol: str, image: MetadataImage) -> None:
-    metadata = member.protocols.get(protocol) or next(iter(member.protocols.values()), b"")
-    subscription = decode_prefixed(ConsumerProtocolSubscription, metadata)
-    assigned: dict[Uuid, dict[int, int]] = {}
+    subscription = _subscription(member, protocol)
+    owned: list[TopicPartitions] = []
     if member.assignment:
         assignment = decode_prefixed(ConsumerProtocolAssignment, member.assignment)
         if assignment.user_data:
             raise DecodeError("an assignor of its own keeps data there that would be lost", 0)
-        # The leader assigned, so it may have assigned anything: a partition that is not there, or one twice.
-        for topic_id, partitions in by_id(assignment.assigned_partitions, image).items():
-            free = {partition: group.group_epoch for partition in sorted(partitions) if not group.owner(topic_id, partition)}
-            if free:
-                assigned[topic_id] = free
+        owned = assignment.assigned_partitions
+    assigned = _free(group, by_id(owned, image))
     group.targets[member.member_id] = {topic_id: tuple(partitions) for topic_id, partitions in assigned.items()}
     protocols = [ClassicProtocol(name, metadata) for name, metadata in member.protocols.items()]
     group.put_member(
@@ -106,6 +103,35 @@ def _take_in(group: ModernGroup, member: ClassicMember, protocol: str, image: Me
             classic=ClassicMemberMetadata(member.session_timeout_ms, protocols),
         )
     )
+
+
+def _take_in_claims(group: ModernGroup, member: ClassicMember, protocol: str, image: MetadataImage) -> None:
+    """What a cooperative member said that it owns, and nobody was assigned: it may be about to give that back, and is to be asked first.
+
+    That is so while the answer with its new assignment is on its way, and when a rebalance was cut short and assignments taken back.
+    """
+    claimed = _free(group, by_id(_subscription(member, protocol).owned_partitions, image))
+    if not claimed:
+        return
+    modern = group.members[member.member_id]
+    assigned = {topic_id: {**modern.assigned.get(topic_id, {}), **claimed.get(topic_id, {})} for topic_id in {**modern.assigned, **claimed}}
+    group.targets[member.member_id] = {topic_id: tuple(sorted(partitions)) for topic_id, partitions in assigned.items()}
+    group.put_member(msgspec.structs.replace(modern, assigned=assigned))
+
+
+def _subscription(member: ClassicMember, protocol: str) -> ConsumerProtocolSubscription:
+    metadata = member.protocols.get(protocol) or next(iter(member.protocols.values()), b"")
+    return decode_prefixed(ConsumerProtocolSubscription, metadata)
+
+
+def _free(group: ModernGroup, claimed: dict[Uuid, set[int]]) -> dict[Uuid, dict[int, int]]:
+    """What nobody has of these. Clients name them, so one may be there twice."""
+    found = {}
+    for topic_id, partitions in claimed.items():
+        free = {partition: group.group_epoch for partition in sorted(partitions) if not group.owner(topic_id, partition)}
+        if free:
+            found[topic_id] = free
+    return found
 
 
 def _stays_classic(classic: ClassicGroup, reason: str) -> Refused:
@@ -129,15 +155,18 @@ def upgrade_records(classic: ClassicGroup, group: ModernGroup) -> list[Coordinat
 
 
 def downgraded(
-    group: ModernGroup, members: Iterable[tuple[ModernMember, Target]], settings: GroupSettings, image: MetadataImage, now: Instant
+    group: ModernGroup, members: Iterable[ModernMember], settings: GroupSettings, image: MetadataImage, now: Instant
 ) -> ClassicGroup | None:
-    """The classic group of these members, each with its target; None if they are none, too many, have no protocol in common, or one of
-    them is no classic member. Nothing is changed yet."""
+    """The classic group of these members; None if they are none, too many, have no protocol in common, or one of them is no classic member.
+
+    Each is assigned what it has or has not yet given back, and not its target (as Kafka does), of which others may still have a part: so
+    the group can be made a consumer group again at any time, and still nobody has what another has. Nothing is changed yet.
+    """
     classic = ClassicGroup(group.group_id, now.wall_ms)
     staying = list(members)
     if not staying or len(staying) > settings.size_max or not allows_downgrade(settings):
         return None
-    for member, _ in staying:
+    for member in staying:
         if member.classic is None:
             return None
         classic.add(_as_classic(group.group_id, member, member.classic), PROTOCOL_TYPE)
@@ -148,9 +177,9 @@ def downgraded(
     classic.protocol = classic.voted_protocol()
     classic.leader_id = None  # the group has had none: the first who joins again will be
     try:
-        for member, target in staying:
+        for member in staying:
             one = classic.members[member.member_id]
-            one.assignment = encode_assignment({topic_id: target[topic_id] for topic_id in target}, one.protocols[classic.protocol], image)
+            one.assignment = encode_assignment(member.held(), one.protocols[classic.protocol], image)
     except DecodeError:
         return None
     return classic
@@ -188,14 +217,9 @@ def by_id(topics: Iterable[TopicPartitions], image: MetadataImage) -> dict[Uuid,
     return found
 
 
-def encode_assignment(partitions: Assigned | Target, subscription: bytes, image: MetadataImage) -> bytes:
+def encode_assignment(partitions: Assigned, subscription: bytes, image: MetadataImage) -> bytes:
     """Partitions as a classic member is told them, in the version in which it spoke. Raises DecodeError if it spoke none."""
     names = {topic_id: image.topics_by_id[topic_id].name for topic_id in partitions if topic_id in image.topics_by_id}
     told = [TopicPartitions(name, sorted(partitions[topic_id])) for topic_id, name in sorted(names.items(), key=lambda item: item[1])]
     version = min(version_of(subscription), ConsumerProtocolAssignment.versions.until)
     return encode_prefixed(ConsumerProtocolAssignment(assigned_partitions=told), version)
-
-
-def target_of(group: ModernGroup, member_id: str) -> Target:
-    """What a member is to have."""
-    return group.targets.get(member_id, NOTHING_ASSIGNED)

@@ -26,7 +26,7 @@ from sparklog_server.outcome import Refused
 from .classic import ClassicGroup
 from .classic_requests import ClassicGroups
 from .group import Group
-from .migration import downgrade_record, downgraded, target_of, upgrade_records, upgraded
+from .migration import downgrade_record, downgraded, upgrade_records, upgraded
 from .modern import ModernGroup
 from .modern_change import Change, assignment_due_ms, left_for_a_moment
 from .modern_checks import check_epoch, check_records, check_released, check_request, check_size, known_member, known_static_member
@@ -366,7 +366,7 @@ class ModernGroups:
         if group.classic_count == 0 or group.classic_count - classic_leaving != len(group.members) - len(leaving):
             return False
         gone = {member.member_id for member in leaving}
-        staying = [(member, target_of(group, member_id)) for member_id, member in group.members.items() if member_id not in gone]
+        staying = [member for member_id, member in group.members.items() if member_id not in gone]
         classic = downgraded(group, staying, self.settings, self.image, now)
         if classic is None:
             return False
@@ -379,14 +379,18 @@ class ModernGroups:
             return False
         if group.classic_count != len(group.members) - 1:
             return False
-        others = [(member, target_of(group, member_id)) for member_id, member in group.members.items() if member is not before]
-        classic = downgraded(group, [*others, (after, target_of(group, before.member_id))], self.settings, self.image, now)
-        if classic is None:
-            return False
-        if not change.has_new_epoch and group.assignment_epoch == group.group_epoch:
+        mark = len(change.records)
+        has_target = not change.has_new_epoch and group.assignment_epoch == group.group_epoch
+        if has_target:
             change.keep_target()
-            change.settle_member(owned, has_new_subscription=has_new_subscription)
-        return self._become_classic(change, classic, rebalances=group.assignment_epoch < change.group_epoch, now=now)
+            after = change.settle_member(owned, has_new_subscription=has_new_subscription)
+        members = [*(member for member in group.members.values() if member is not before), after]
+        rebalances = not has_target or not all(member.is_reconciled_to(group.assignment_epoch) for member in members)
+        classic = downgraded(group, members, self.settings, self.image, now)
+        if classic is not None and self._become_classic(change, classic, rebalances=rebalances, now=now):
+            return True
+        del change.records[mark:]
+        return False
 
     def _become_classic(self, change: Change, classic: ClassicGroup, *, rebalances: bool, now: Instant) -> bool:
         record = downgrade_record(classic)

@@ -75,6 +75,13 @@ class ModernMember(msgspec.Struct, frozen=True):
                 return partitions[partition]
         return None
 
+    def held(self) -> Assigned:
+        """What it has, and what it has not yet given back."""
+        if not self.revoking:
+            return self.assigned
+        topic_ids = sorted({*self.assigned, *self.revoking})
+        return {topic_id: {**self.assigned.get(topic_id, {}), **self.revoking.get(topic_id, {})} for topic_id in topic_ids}
+
     @property
     def protocols(self) -> tuple[str, ...]:
         """The classic protocols that it knows, each once; none if it is no classic member."""
