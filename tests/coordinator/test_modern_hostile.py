@@ -120,18 +120,19 @@ def test_what_a_classic_leader_assigned_twice_or_out_of_nothing_is_taken_over_on
     world.check_replay()
 
 
-def test_an_assignment_with_data_of_its_own_keeps_the_group_classic() -> None:
+@pytest.mark.parametrize(("assignor", "is_upgraded"), [("own", False), ("cooperative-sticky", True)])
+def test_an_assignment_with_data_of_its_own_keeps_the_group_classic_unless_no_client_needs_it(assignor: str, is_upgraded: bool) -> None:
     world = ModernWorld(initial_rebalance_delay_ms=0)
     world.create("a", 1)
     metadata = encode_prefixed(ConsumerProtocolSubscription(topics=["a"]), 3)
-    token = world.send(JoinGroupRequest("g", 10_000, 10_000, "", None, "consumer", [JoinGroupRequestProtocol("own", metadata)]), 3)
+    token = world.send(JoinGroupRequest("g", 10_000, 10_000, "", None, "consumer", [JoinGroupRequestProtocol(assignor, metadata)]), 3)
     world.advance(0)
     member_id = world.answer(token).member_id
     assignment = encode_prefixed(ConsumerProtocolAssignment(user_data=b"state"), 3)
     world.send(SyncGroupRequest("g", 1, member_id, assignments=[SyncGroupRequestAssignment(member_id, assignment)]), 3)
     reply = world.join("m", "a")
-    assert reply.error_code == ErrorCode.GROUP_ID_NOT_FOUND
-    assert not isinstance(world.groups["g"], ModernGroup)
+    assert reply.error_code == (ErrorCode.NONE if is_upgraded else ErrorCode.GROUP_ID_NOT_FOUND)
+    assert isinstance(world.groups["g"], ModernGroup) is is_upgraded
 
 
 def test_heartbeats_in_a_storm_write_nothing(world: ModernWorld) -> None:

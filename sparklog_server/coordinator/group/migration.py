@@ -36,6 +36,9 @@ from .records import ClassicMemberMetadata, ClassicProtocol
 from .settings import GroupSettings
 from .subscriptions import metadata_hash
 
+_STANDARD_ASSIGNORS = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
+"""Every client has them, and none needs data in an assignment, though librdkafka sends a sticky member its own back in there."""
+
 
 def allows_upgrade(settings: GroupSettings) -> bool:
     """Whether a classic group may become one of KIP-848."""
@@ -82,7 +85,7 @@ def _take_in(group: ModernGroup, member: ClassicMember, protocol: str, image: Me
     owned: list[TopicPartitions] = []
     if member.assignment:
         assignment = decode_prefixed(ConsumerProtocolAssignment, member.assignment)
-        if assignment.user_data:
+        if assignment.user_data and protocol not in _STANDARD_ASSIGNORS:
             raise DecodeError("an assignor of its own keeps data there that would be lost", 0)
         owned = assignment.assigned_partitions
     assigned = _free(group, by_id(owned, image))
