@@ -41,6 +41,7 @@ from sparklog_server.broker.local_partitions import open_partitions
 from sparklog_server.broker.memory import RequestMemory
 from sparklog_server.broker.named import refusal_of_many
 from sparklog_server.broker.quorum import Quorum
+from sparklog_server.broker.quotas import ClientQuotas, WorkClock
 from sparklog_server.broker.session import Call, Parked, Session, Wakeable, first_frame_bytes_max
 from sparklog_server.broker.standing import Standing
 from sparklog_server.config.settings import BrokerSettings, TopicSettings
@@ -71,6 +72,7 @@ class Broker:
         trace: Trace,
         receive_buffer: bytearray | None = None,
         allow: Allow = allow_all,
+        work_clock: WorkClock = lambda: 0,
     ) -> None:
         self.settings = settings
         self._allow = allow
@@ -84,6 +86,7 @@ class Broker:
         self._mute_changes: list[tuple[SessionId, bool]] = []
         self._effects: list[Effect] = []
         self._last_ticket = 0
+        self._quotas = ClientQuotas(settings, work_clock)
         self._memory = RequestMemory(settings.queued_max_request_bytes)
         self._in_flight_max = settings.sparklog_session_in_flight_max
         self._context: Context
@@ -143,6 +146,7 @@ class Broker:
             tickets=self._ticket,
             receive_buffers=(self._receive_buffer, *self._spare_buffers),
             memory=self._memory,
+            quotas=self._quotas,
         )
         self._standing = Standing(self._context, self._failed_directories, self._trace)
         self._is_started = True
@@ -256,7 +260,7 @@ class Broker:
         if session.is_closing or call.answer is not None:
             return
         if isinstance(answer, Message):
-            self._answer(call, answer)
+            self._answer(call, answer, now)
         elif answer in (Parked.FLOWING, Parked.SILENT):
             session.held_by = None
             self._resumable.append(session)
@@ -267,7 +271,8 @@ class Broker:
         while timers and timers[0][0] <= now.mono_us:
             waiting = heappop(timers)[2]
             if waiting.call.answer is None and not waiting.call.session.is_closing:
-                self._answer(waiting.call, waiting.expired(now))
+                self._answer(waiting.call, waiting.expired(now), now)
+        self._resumable.extend(self._quotas.rested(now))
         self._effects.extend(self._partitions.due_checkpoints(now))
         self._effects.extend(self._partitions.due_retention(now))
         self._effects.extend(self._partitions.due_cleaning(now))
@@ -284,13 +289,21 @@ class Broker:
         while timers and (timers[0][2].call.answer is not None or timers[0][2].call.session.is_closing):
             heappop(timers)
         groups = None if self.is_stopping else self._context.groups.deadline()
-        deadlines = (timers[0][0] if timers else None, self._quorum.deadline(), self._partitions.deadline(), groups)
+        deadlines = (
+            timers[0][0] if timers else None,
+            self._quorum.deadline(),
+            self._partitions.deadline(),
+            groups,
+            self._quotas.deadline(),
+        )
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     # -- requests
 
     def _serve(self, session: Session, frame: memoryview, now: Instant) -> None:
         """Run one request."""
+        quotas = self._quotas
+        begun_ns = quotas.work_ns() if quotas.is_set else 0
         try:
             header, body = decode_request_header(frame)
             entry = HANDLERS.get(header.api_key)
@@ -307,17 +320,19 @@ class Broker:
                     return
             request = decode_request(request_class, header.api_version, body)
         except UnsupportedVersion as unsupported:
-            self._refuse_version(session, unsupported)
+            self._refuse_version(session, unsupported, now)
             return
         except DecodeError as error:
             self._close(session, f"undecodable request: {error}")
             return
         call = Call(session, header.api_key, header.api_version, header.correlation_id, header.client_id)
         answer = handler(self._context, call, request, now)
-        if session.is_paused and not session.is_muted:
+        if quotas.is_set:
+            quotas.served(call, len(frame), begun_ns, is_silent=answer in (Parked.SILENT, Parked.MUTING_SILENT), now=now)
+        if (session.is_paused or session.throttled_until_us is not None) and not session.is_muted:
             self._mute(session)
         if isinstance(answer, Message):
-            self._answer(call, answer)
+            self._answer(call, answer, now)
         elif answer is not Parked.SILENT:
             if answer is not Parked.MUTING_SILENT:
                 session.owed.append(call)
@@ -326,19 +341,23 @@ class Broker:
             if not session.is_muted and (session.held_by is not None or len(session.owed) >= self._in_flight_max):
                 self._mute(session)
 
-    def _refuse_version(self, session: Session, unsupported: UnsupportedVersion) -> None:
+    def _refuse_version(self, session: Session, unsupported: UnsupportedVersion, now: Instant) -> None:
         """ApiVersions is answered in version 0 with what is spoken (KIP-511); anything else ends the connection, as Kafka does."""
         header = unsupported.header
         if header.api_key != API_VERSIONS:
             self._close(session, str(unsupported))
             return
         call = Call(session, header.api_key, 0, header.correlation_id, header.client_id)
-        self._answer(call, ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=served_versions((API_VERSIONS,))))
+        self._answer(call, ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=served_versions((API_VERSIONS,))), now)
 
-    def _answer(self, call: Call, message: Message) -> None:
+    def _answer(self, call: Call, message: Message, now: Instant) -> None:
         """Give the answer out as soon as every earlier one of the session is out."""
         session = call.session
         chunks = encode_reply(message, call.api_key, call.version, call.correlation_id)
+        if self._quotas.is_set and (throttled := self._quotas.charged(call, message, chunks, now)) is not None:
+            chunks = encode_reply(throttled, call.api_key, call.version, call.correlation_id)
+            if not session.is_muted:
+                self._mute(session)  # the answer first, then the rest (KIP-219)
         if not session.owed:
             self._effects.append(Reply(session.id, chunks))
             return
@@ -380,7 +399,7 @@ class Broker:
                 self._publish(now)
             elif partitions.led or context.groups.has_news:
                 for call, answer in settle(context, now):
-                    self._answer(call, answer)
+                    self._answer(call, answer, now)
             elif self._standing.has_failures:
                 self._standing.report_failures(now)
             elif self._memory.has_readable:
@@ -422,13 +441,15 @@ class Broker:
             if call.answer is None and not call.session.is_closing:
                 answer = waiting.woken(now)
                 if answer is not None:
-                    self._answer(call, answer)
+                    self._answer(call, answer, now)
 
     def _publish(self, now: Instant) -> None:
         """The metadata log has committed more: follow the new image, then answer those who asked for it."""
         quorum, partitions = self._quorum, self._partitions
         for delta in quorum.take_deltas():
             self._effects.extend(partitions.apply(delta, now))
+            if delta.quotas_changed:
+                self._quotas.published(delta.after.quotas)
             self._context.groups.published(delta, now)
         for token, reply in quorum.take_committed():
             self._committed(token, reply, now)
@@ -438,7 +459,7 @@ class Broker:
         match token, reply:
             case Proposed(), _:
                 if not token.call.session.is_closing:
-                    self._answer(token.call, token.completed(reply))
+                    self._answer(token.call, token.completed(reply), now)
             case AutoCreation(), _:
                 context.auto_creations.difference_update(token.names)
             case ProducerIdBlock(), AllocateProducerIdsResponse():
@@ -461,7 +482,7 @@ class Broker:
         """Run what arrived while the session was muted, until it is muted again or nothing is left; then read on."""
         if not session.is_muted or session.is_closing or session.is_paused or session.held_by is not None:
             return
-        if len(session.owed) >= self._in_flight_max:
+        if len(session.owed) >= self._in_flight_max or session.throttled_until_us is not None:
             return
         session.is_muted = False
         while session.backlog and not session.is_muted and not session.is_closing and not self.is_stopping:

@@ -12,6 +12,7 @@ from sparklog_server.broker.groups import Groups
 from sparklog_server.broker.memory import RequestMemory
 from sparklog_server.broker.producer_ids import ProducerIds
 from sparklog_server.broker.quorum import Quorum
+from sparklog_server.broker.quotas import ClientQuotas
 from sparklog_server.broker.session import Call, Parked, Session, Waiting, Wakeable
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.metadata.image import MetadataImage, TopicImage
@@ -73,6 +74,7 @@ class Context:
         tickets: Callable[[], Ticket],
         receive_buffers: Sequence[bytearray],
         memory: RequestMemory,
+        quotas: ClientQuotas,
     ) -> None:
         self.settings = settings
         self.served = served
@@ -82,6 +84,7 @@ class Context:
         self.partitions = partitions
         self.producer_ids = ProducerIds()
         self.groups = groups
+        self.quotas = quotas
         self.groups_awaited: list[Wakeable] = []
         self.auto_creations: set[str] = set()
         self.effects: list[Effect] = []

@@ -1,6 +1,6 @@
 """One client connection as the broker sees it: who it is, which bytes are half here, and which answers are still owed.
 
-    reading ──a request parks that must hold up the next, or the disk is far behind──► muted ──that is over──► reading
+    reading ──a request parks that must hold up the next, or its client must rest, or the disk──► muted ──that is over──► reading
        └── nonsense, or acks=0 that failed ──► closing
 
 Answers leave in the order of their requests. `owed` holds a call from the moment it could not be answered at once until every earlier
@@ -12,19 +12,31 @@ from enum import Enum
 from typing import Protocol
 
 from sparklog.effects import Chunk
-from sparklog.model import Instant, SessionId
+from sparklog.model import Instant, Micros, SessionId
 from sparklog.wire.frame import Framer
 from sparklog.wire.schema import Message
 from sparklog_server.config.settings import BrokerSettings
 
 
+class Used:
+    """What one request used, once its broker has any quota; `mutation_delay_ms` is what its changes to the cluster cost."""
+
+    __slots__ = ("mutation_delay_ms", "request_bytes", "work_ns")
+
+    def __init__(self) -> None:
+        self.request_bytes = 0
+        self.work_ns = 0
+        self.mutation_delay_ms = 0
+
+
 class Call:
     """One request on its way: where its answer goes and how it is to be written.
 
-    `answer` is None until it is known, and empty once it has left. `waiting` is what a parked request waits by.
+    `answer` is None until it is known, and empty once it has left. `waiting` is what a parked request waits by, `used` what counts
+    towards the quotas of its client.
     """
 
-    __slots__ = ("answer", "api_key", "client_id", "correlation_id", "session", "version", "waiting")
+    __slots__ = ("answer", "api_key", "client_id", "correlation_id", "session", "used", "version", "waiting")
 
     def __init__(self, session: "Session", api_key: int, version: int, correlation_id: int, client_id: str | None) -> None:
         self.session = session
@@ -34,6 +46,7 @@ class Call:
         self.client_id = client_id
         self.answer: list[Chunk] | None = None
         self.waiting: Waiting | None = None
+        self.used: Used | None = None
 
 
 class Session:
@@ -54,6 +67,7 @@ class Session:
         "owed",
         "peer_address",
         "principal",
+        "throttled_until_us",
     )
 
     def __init__(self, session_id: SessionId, framer: Framer, *, listener: str, peer_address: str) -> None:
@@ -70,6 +84,7 @@ class Session:
         self.is_muted = False
         self.is_paused = False
         self.is_closing = False
+        self.throttled_until_us: Micros | None = None  # it used more than its quota, and is answered nothing until then
 
 
 def first_frame_bytes_max(settings: BrokerSettings, listener: str) -> int:

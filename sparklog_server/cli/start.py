@@ -40,6 +40,7 @@ def start(
         given.append(f"node.id={node_id}")
 
     import gc
+    from time import perf_counter_ns
 
     # Nothing that start-up makes is garbage: the collector would only walk it. The server turns it on again when it is ready.
     gc.disable()
@@ -59,7 +60,7 @@ def start(
         server = Server(
             loaded.settings,
             disk,
-            lambda settings, disk, trace: Broker(settings, disk, entropy=entropy, trace=trace),
+            lambda settings, disk, trace: Broker(settings, disk, entropy=entropy, trace=trace, work_clock=perf_counter_ns),
             log,
             parent_pid=owner_pid,
             owned_directory=owned_directory,

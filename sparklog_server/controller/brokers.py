@@ -13,10 +13,17 @@ from sparklog.errors import ErrorCode
 from sparklog.model import Instant, Micros, NodeId, Offset, Uuid
 from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from sparklog.wire.schema import INT64_MAX, Message
 from sparklog_server.metadata.features import METADATA_VERSION
 from sparklog_server.metadata.image import BrokerImage, MetadataImage
-from sparklog_server.metadata.records import BrokerEndpoint, BrokerFeature, BrokerRegistrationChangeRecord, RegisterBrokerRecord
+from sparklog_server.metadata.records import (
+    BrokerEndpoint,
+    BrokerFeature,
+    BrokerRegistrationChangeRecord,
+    RegisterBrokerRecord,
+    UnregisterBrokerRecord,
+)
 from sparklog_server.outcome import Outcome, Refused
 
 from .elections import SettingsFor, broker_left, broker_restarted, broker_returned, has_leaderships
@@ -93,6 +100,22 @@ class Brokers:
         records += _directories_changed(image, broker, request, settings_for)
         reply = BrokerHeartbeatResponse(is_caught_up=is_caught_up, is_fenced=is_fenced, should_shut_down=should_shut_down)
         return Outcome(tuple(records), reply, is_atomic=False)
+
+    def unregister(
+        self, image: MetadataImage, request: UnregisterBrokerRequest, settings_for: SettingsFor
+    ) -> Outcome[Message, UnregisterBrokerResponse]:
+        """Forget a broker, also one that lives: it must then start anew to be known again, as in Kafka."""
+        node = NodeId(request.broker_id)
+        broker = image.brokers.get(node)
+        if broker is None:
+            message = f"Broker ID {node} is not currently registered"
+            return Outcome((), UnregisterBrokerResponse(error_code=ErrorCode.BROKER_ID_NOT_REGISTERED, error_message=message))
+        self._sessions.pop(node, None)
+        records = [
+            *broker_left(image, node, settings_for),
+            UnregisterBrokerRecord(broker_id=node, broker_epoch=broker.epoch),
+        ]
+        return Outcome(tuple(records), UnregisterBrokerResponse(error_message=None), is_atomic=False)
 
     def fence_silent(self, image: MetadataImage, now: Instant, settings_for: SettingsFor) -> tuple[Message, ...]:
         """The records that fence one broker that was silent for too long; one at a time, so that the next sees the effect."""

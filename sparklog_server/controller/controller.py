@@ -9,11 +9,16 @@ from collections.abc import Callable, Iterable
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, LeaderEpoch, Micros, NodeId, Offset
 from sparklog.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from sparklog.wire.messages.alter_client_quotas import AlterClientQuotasRequest
+from sparklog.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest
 from sparklog.wire.messages.create_partitions import CreatePartitionsRequest
 from sparklog.wire.messages.create_topics import CreateTopicsRequest
 from sparklog.wire.messages.delete_topics import DeleteTopicsRequest
+from sparklog.wire.messages.elect_leaders import ElectLeadersRequest
+from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest
+from sparklog.wire.messages.update_features import UpdateFeaturesRequest
 from sparklog.wire.schema import INT64_MAX, Message
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.config.topic_settings import TopicSettings
@@ -24,6 +29,9 @@ from sparklog_server.outcome import Outcome, Refused
 
 from .brokers import Brokers
 from .configs import ToldConfigs
+from .features import update_features
+from .partition_changes import alter_partition_reassignments, elect_leaders
+from .quotas import alter_client_quotas
 from .topics import Rules, create_partitions, create_topics, delete_topics, unified
 
 PRODUCER_IDS_PER_BLOCK = 1000
@@ -35,6 +43,11 @@ Command = (
     | BrokerRegistrationRequest
     | BrokerHeartbeatRequest
     | AllocateProducerIdsRequest
+    | ElectLeadersRequest
+    | AlterPartitionReassignmentsRequest
+    | AlterClientQuotasRequest
+    | UpdateFeaturesRequest
+    | UnregisterBrokerRequest
 )
 
 
@@ -73,6 +86,16 @@ class Controller:
             return self._brokers.register(self.pending, command, next_offset, now, self._settings_for)
         if isinstance(command, AllocateProducerIdsRequest):
             return self._allocate_producer_ids(command)
+        if isinstance(command, ElectLeadersRequest):
+            return elect_leaders(self.pending, command)
+        if isinstance(command, AlterPartitionReassignmentsRequest):
+            return alter_partition_reassignments(self.pending, command, self._settings_for)
+        if isinstance(command, AlterClientQuotasRequest):
+            return alter_client_quotas(self.pending, command)
+        if isinstance(command, UpdateFeaturesRequest):
+            return update_features(self.pending, command, self._settings.node_id)
+        if isinstance(command, UnregisterBrokerRequest):
+            return self._brokers.unregister(self.pending, command, self._settings_for)
         raise AssertionError(f"the controller does not decide on {type(command).__name__}")
 
     def replay(self, records: Iterable[tuple[Offset, Message]], epoch: LeaderEpoch) -> MetadataDelta:

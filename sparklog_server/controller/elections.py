@@ -90,7 +90,7 @@ def broker_left(
             topic_id,
             index,
             isr=tuple(node for node in partition.isr if node != node_id),
-            is_acceptable=_acceptable(image, partition, leaving=node_id),
+            is_acceptable=acceptable(image, partition, leaving=node_id),
             is_unclean_allowed=settings_for(name).unclean_leader_election_enable,
         )
         if change is not None:
@@ -110,7 +110,7 @@ def broker_returned(image: MetadataImage, node_id: NodeId, settings_for: Setting
             topic_id,
             index,
             isr=partition.isr,
-            is_acceptable=_acceptable(image, partition, returning=node_id),
+            is_acceptable=acceptable(image, partition, returning=node_id),
             is_unclean_allowed=settings_for(name).unclean_leader_election_enable,
         )
         if change is not None:
@@ -149,7 +149,7 @@ def has_leaderships(image: MetadataImage, node_id: NodeId) -> bool:
     return any(partition.leader == node_id for _, _, _, partition in _partitions(image))
 
 
-def _acceptable(
+def acceptable(
     image: MetadataImage, partition: PartitionImage, *, leaving: NodeId | None = None, returning: NodeId | None = None
 ) -> IsAcceptable:
     """Which replicas may lead: active, with their directory online; the image does not yet know who leaves and who returns."""

@@ -2,12 +2,24 @@
 
 from sparklog.errors import ErrorCode
 from sparklog.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from sparklog.wire.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    AlterClientQuotasResponseEntryData,
+    EntityData,
+)
+from sparklog.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse
 from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from sparklog.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse, CreatePartitionsTopicResult
 from sparklog.wire.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
 from sparklog.wire.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
+from sparklog.wire.messages.elect_leaders import ElectLeadersRequest
+from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from sparklog.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from sparklog.wire.schema import Message
+
+from .partition_changes import election_refusal
 
 
 def refusal_of(command: Message, code: ErrorCode, message: str) -> Message:
@@ -32,4 +44,22 @@ def refusal_of(command: Message, code: ErrorCode, message: str) -> Message:
             return BrokerHeartbeatResponse(error_code=code)
         case AllocateProducerIdsRequest():
             return AllocateProducerIdsResponse(error_code=code)
+        case ElectLeadersRequest():
+            return election_refusal(command, code, message)
+        case AlterPartitionReassignmentsRequest():
+            return AlterPartitionReassignmentsResponse(error_code=code, error_message=message)
+        case UpdateFeaturesRequest():
+            return UpdateFeaturesResponse(error_code=code, error_message=message)
+        case UnregisterBrokerRequest():
+            return UnregisterBrokerResponse(error_code=code, error_message=message)
+        case AlterClientQuotasRequest():
+            entries = [
+                AlterClientQuotasResponseEntryData(
+                    error_code=code,
+                    error_message=message,
+                    entity=[EntityData(part.entity_type, part.entity_name) for part in entry.entity],
+                )
+                for entry in command.entries
+            ]
+            return AlterClientQuotasResponse(entries=entries)
     raise AssertionError(f"no refusal for {type(command).__name__}")

@@ -293,6 +293,16 @@ def _grow_topic(image: MetadataImage, topic: CreatePartitionsTopic, rules: Rules
 
 
 def _check_assignment(image: MetadataImage, nodes: Sequence[int], index: int, replica_count: int | None) -> None:
+    """Refuse a manual assignment of a new partition that nobody could lead, or that `check_nodes` refuses."""
+    check_nodes(image, nodes, replica_count)
+    if not any(image.brokers[NodeId(node)].is_active for node in nodes):
+        raise Refused(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"All brokers specified in the manual partition assignment for partition {index} are fenced or in controlled shutdown.",
+        )
+
+
+def check_nodes(image: MetadataImage, nodes: Sequence[int], replica_count: int | None) -> None:
     """Refuse a manual assignment that names unknown, repeated or unusable brokers, or another number of them than before."""
     reason = None
     if not nodes:
@@ -313,8 +323,6 @@ def _check_assignment(image: MetadataImage, nodes: Sequence[int], index: int, re
             f"The manual partition assignment includes a partition with {len(nodes)} replica(s), but this is not consistent with previous "
             f"partitions, which have {replica_count} replica(s)."
         )
-    if reason is None and not any(image.brokers[NodeId(node)].is_active for node in nodes):
-        reason = f"All brokers specified in the manual partition assignment for partition {index} are fenced or in controlled shutdown."
     if reason is not None:
         raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
 

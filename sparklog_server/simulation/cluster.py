@@ -67,6 +67,7 @@ class SimulatedNode:
         self, clock: VirtualClock, random: Random, disk: SimulatedDisk, settings: BrokerSettings, *, allow: Allow = allow_all
     ) -> None:
         self._allow = allow
+        self.work_clock: Callable[[], int] = lambda: 0  # nanoseconds; what requests take is a matter of the test
         self._clock = clock
         self._random = random
         self.disk = disk
@@ -87,7 +88,14 @@ class SimulatedNode:
         """Start the process and let it run until it is ready."""
         assert self.broker is None
         self._life += 1
-        self.broker = Broker(self._settings, self.disk, entropy=self._random.randbytes, trace=self._note, allow=self._allow)
+        self.broker = Broker(
+            self._settings,
+            self.disk,
+            entropy=self._random.randbytes,
+            trace=self._note,
+            allow=self._allow,
+            work_clock=lambda: self.work_clock(),
+        )
         self._carry_out(self.broker.start(self._clock.now))
 
     def kill(self) -> None:

@@ -57,6 +57,9 @@ class _ParkedFetch:
         """What can be answered now, and whether it should be: enough bytes, or an error the client must hear of."""
         request = self._request
         room = min(request.max_bytes, self._context.settings.fetch_max_bytes)
+        quotas = self._context.quotas
+        if quotas.is_set:
+            room = min(room, quotas.fetch_bytes_max(self.call))
         wanted_bytes = min(request.min_bytes, room)
         found_bytes = 0
         failed = False

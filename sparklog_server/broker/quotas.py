@@ -1,0 +1,355 @@
+"""Client quotas at work: what each client may use, what it has used lately, and how long it must rest (KIP-13, KIP-219, KIP-599).
+
+    request served ─► what it used is recorded ─► within its quota ─► answered
+                                                └► beyond it ───────► answered with throttle_time_ms, and the session rests that long
+
+A rate is taken over the samples of the last `quota.window.num` windows, the one begun last included. Numbers hold for the most specific
+entity that has any, kind by kind: user and client id, user and any client id, user, any user and client id, any user and any client id,
+any user, client id, any client id. Who shares the entity of a user shares the rate; a default is a rate for each.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from enum import IntEnum
+from heapq import heapify, heappop, heappush
+from math import floor
+
+from sparklog.effects import Chunk
+from sparklog.model import Instant, Micros
+from sparklog.wire.messages.fetch import FetchResponse
+from sparklog.wire.schema import INT32_MAX, Message
+from sparklog_server.broker.session import Call, Session, Used
+from sparklog_server.config.settings import BrokerSettings
+from sparklog_server.controller.quotas import CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
+from sparklog_server.metadata.quotas import CLIENT_ID, USER, Quotas
+
+_PRODUCE = 0
+_FETCH = 1
+_CLIENTS_MAX = 10_000
+"""How many clients are remembered; those that were silent longest are forgotten first, and begin anew."""
+_NS_PER_PERCENT_SECOND = 10_000_000
+_UNLIMITED = 1 << 62
+_SWEPT_FROM = 1024
+_FLEXIBLE_FETCH = 12
+
+WorkClock = Callable[[], int]
+"""Nanoseconds that only grow: how long a request took, for `request_percentage`."""
+
+
+class Kind(IntEnum):
+    """What is limited."""
+
+    PRODUCE = 0
+    FETCH = 1
+    REQUEST = 2
+    MUTATION = 3
+
+
+_KEYS = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE)
+
+
+class Rate:
+    """An amount per second over the last windows (Kafka's Rate over a SampledStat). Amounts are whole; times in ms, never falling."""
+
+    __slots__ = ("_samples", "_total", "_window_count", "_window_ms")
+
+    def __init__(self, window_count: int, window_ms: int) -> None:
+        self._window_count = window_count
+        self._window_ms = window_ms
+        self._samples: deque[list[int]] = deque()  # [start, last event, amount], oldest first
+        self._total = 0
+
+    def record(self, amount: int, now_ms: int) -> None:
+        """Count `amount`, which may be negative to take back what was counted at the same time."""
+        samples = self._samples
+        if not samples or now_ms - samples[-1][0] >= self._window_ms:
+            if len(samples) > self._window_count:  # one more than the windows: the oldest may still overlap them
+                self._total -= samples.popleft()[2]
+            samples.append([now_ms, now_ms, amount])
+        else:
+            newest = samples[-1]
+            newest[1] = now_ms
+            newest[2] += amount
+        self._total += amount
+
+    def delay_ms(self, per_second: float, now_ms: int) -> int:
+        """How long nothing may be used until the rate is down at `per_second`; 0 if it is not above."""
+        samples, window_ms = self._samples, self._window_ms
+        while samples and now_ms - samples[0][1] >= self._window_count * window_ms:
+            self._total -= samples.popleft()[2]
+        # Too little time since the first sample would tell of a rate that is far too high: whole windows are assumed before it.
+        elapsed_ms = now_ms - samples[0][0] if samples else 0
+        missing = self._window_count - 1 - elapsed_ms // window_ms
+        if missing > 0:
+            elapsed_ms += missing * window_ms
+        span_ms = elapsed_ms or 1
+        rate = self._total * 1000 / span_ms
+        return 0 if rate <= per_second else _whole_ms((rate - per_second) / per_second * span_ms)
+
+
+class TokenBucket:
+    """Tokens that come back at a rate up to `burst` windows' worth (KIP-599); an amount may be taken while the count is not negative."""
+
+    __slots__ = ("_refilled_ms", "_span_s", "_tokens")
+
+    def __init__(self, window_count: int, window_ms: int) -> None:
+        self._span_s = window_count * window_ms / 1000
+        self._tokens: float | None = None  # full
+        self._refilled_ms = 0
+
+    def record(self, amount: int, per_second: float, now_ms: int) -> None:
+        """Take `amount`, also if there is less."""
+        self._refill(per_second, now_ms)
+        assert self._tokens is not None
+        self._tokens = min(per_second * self._span_s, self._tokens - amount)
+
+    def delay_ms(self, per_second: float, now_ms: int) -> int:
+        """How long until the count is no longer negative; 0 if it is not."""
+        self._refill(per_second, now_ms)
+        assert self._tokens is not None
+        return _whole_ms(-self._tokens / per_second * 1000) if self._tokens < 0 else 0
+
+    def _refill(self, per_second: float, now_ms: int) -> None:
+        burst = per_second * self._span_s
+        if self._tokens is None:
+            self._tokens = burst
+        else:
+            self._tokens = min(burst, self._tokens + (now_ms - self._refilled_ms) / 1000 * per_second)
+        self._refilled_ms = now_ms
+
+
+def _whole_ms(delay_ms: float) -> int:
+    """Rounded as Java does, and short enough for the wire."""
+    return floor(min(delay_ms, INT32_MAX) + 0.5)
+
+
+class _Client:
+    """What holds for one user and client id: (limit per second, what was used) by kind, None where nothing is limited."""
+
+    __slots__ = ("fetch", "mutation", "produce", "request")
+
+    def __init__(self) -> None:
+        self.produce: tuple[float, Rate] | None = None
+        self.fetch: tuple[float, Rate] | None = None
+        self.request: tuple[float, Rate] | None = None
+        self.mutation: tuple[float, TokenBucket] | None = None
+
+
+class ClientQuotas:
+    """The quotas of the published image and their use on this broker.
+
+    `is_set` is False while no quota can touch a request: nothing else is to be called then, but for `published` and `deadline`.
+    Invariant: whoever is in `_resting` has `is_throttled` set, until `rested` hands it out.
+    """
+
+    def __init__(self, settings: BrokerSettings, work_clock: WorkClock) -> None:
+        self.is_set = False
+        self.work_ns = work_clock
+        self._window = (settings.quota_window_num, settings.quota_window_size_seconds * 1000)
+        self._mutation_window = (settings.controller_quota_window_num, settings.controller_quota_window_size_seconds * 1000)
+        self._limits: tuple[dict[tuple[str | None, str | None], float], ...] = ({}, {}, {}, {})
+        self._clients: dict[tuple[str, str | None], _Client] = {}
+        self._rates: dict[tuple[int, str, str], Rate | TokenBucket] = {}
+        self._resting: list[tuple[Micros, int, Session]] = []
+        self._sequence = 0
+        self._swept_at = _SWEPT_FROM
+
+    def published(self, quotas: Quotas) -> None:
+        """These numbers hold from now on; what was used is remembered."""
+        limits: tuple[dict[tuple[str | None, str | None], float], ...] = ({}, {}, {}, {})
+        for entity, numbers in quotas.items():
+            names = dict(entity)
+            level = (_level(names, USER), _level(names, CLIENT_ID))
+            for kind, key in enumerate(_KEYS):
+                if key in numbers:
+                    limits[kind][level] = numbers[key]
+        self._limits = limits
+        self._clients.clear()
+        self.is_set = any(limits)
+        if not self.is_set:
+            self._rates.clear()
+
+    def served(self, call: Call, request_bytes: int, begun_ns: int, *, is_silent: bool, now: Instant) -> None:
+        """A request was run since `begun_ns`; a produce that gets no answer is charged at once, and for its bytes alone, as in Kafka."""
+        used = _used_by(call)
+        used.request_bytes = request_bytes
+        used.work_ns = self.work_ns() - begun_ns
+        if is_silent:
+            self._rest(call.session, _charge(self._client_of(call).produce, request_bytes, now.mono_us // 1000), now)
+
+    def charged(self, call: Call, message: Message, chunks: list[Chunk], now: Instant) -> Message | None:
+        """The answer in place of this one if its client used too much, and must rest; None to send it as it is encoded."""
+        used = call.used
+        if used is None:
+            return None  # it was run before there was any quota
+        client = self._client_of(call)
+        now_ms = now.mono_us // 1000
+        delay_ms = used.mutation_delay_ms
+        if client.request is not None:
+            # Kafka lets nobody rest longer than a window for this.
+            delay_ms = max(delay_ms, min(_charge(client.request, used.work_ns, now_ms, _NS_PER_PERCENT_SECOND), self._window[1]))
+        if call.api_key == _PRODUCE:
+            delay_ms = max(delay_ms, _charge(client.produce, used.request_bytes, now_ms))
+        elif call.api_key == _FETCH:
+            size = _size_of_fetch(call, chunks)
+            delay_ms = max(delay_ms, _charge(client.fetch, size, now_ms))
+            if delay_ms:
+                _charge(client.fetch, -size, now_ms)
+                message = FetchResponse()  # what is withheld is neither sent nor counted
+        if not delay_ms:
+            return None
+        self._rest(call.session, delay_ms, now)
+        if "throttle_time_ms" not in message.__struct_fields__:
+            return None
+        message.throttle_time_ms = delay_ms  # type: ignore[attr-defined]
+        return message
+
+    def fetch_bytes_max(self, call: Call) -> int:
+        """The most a fetch of this client may carry without being withheld for sure, had it used nothing yet."""
+        limited = self._client_of(call).fetch
+        return _UNLIMITED if limited is None else int(min(limited[0] * (self._window[0] - 1) * (self._window[1] // 1000), _UNLIMITED))
+
+    def admits(self, call: Call, partitions: int, *, is_strict: bool, now: Instant) -> bool:
+        """Take `partitions` created or deleted from what the client may change; False if it has used that up and must be refused."""
+        limited = self._client_of(call).mutation
+        if limited is None:
+            return True
+        per_second, bucket = limited
+        now_ms = now.mono_us // 1000
+        if is_strict and (delay_ms := bucket.delay_ms(per_second, now_ms)):
+            _used_by(call).mutation_delay_ms = delay_ms
+            return False
+        bucket.record(partitions, per_second, now_ms)
+        if not is_strict:
+            _used_by(call).mutation_delay_ms = bucket.delay_ms(per_second, now_ms)
+        return True
+
+    def give_back(self, call: Call, partitions: int, now: Instant) -> None:
+        """What was taken was not used: the controller refused it."""
+        limited = self._client_of(call).mutation
+        if limited is not None and partitions:
+            limited[1].record(-partitions, limited[0], now.mono_us // 1000)
+
+    # -- those who rest
+
+    def rested(self, now: Instant) -> list[Session]:
+        """The sessions that have rested long enough since the last call."""
+        done = []
+        while self._resting and self._resting[0][0] <= now.mono_us:
+            until_us, _, session = heappop(self._resting)
+            if until_us == session.throttled_until_us:  # else it rests longer by now
+                session.throttled_until_us = None
+                done.append(session)
+        return done
+
+    def deadline(self) -> Micros | None:
+        """When `rested` has something to tell."""
+        while self._resting and self._resting[0][2].is_closing:
+            heappop(self._resting)
+        return self._resting[0][0] if self._resting else None
+
+    def _rest(self, session: Session, delay_ms: int, now: Instant) -> None:
+        if not delay_ms:
+            return
+        until_us = Micros(now.mono_us + delay_ms * 1000)
+        if session.throttled_until_us is None or until_us > session.throttled_until_us:
+            session.throttled_until_us = until_us
+            self._sequence += 1
+            if len(self._resting) >= self._swept_at:
+                self._sweep()
+            heappush(self._resting, (until_us, self._sequence, session))
+
+    def _sweep(self) -> None:
+        """Drop those that went away meanwhile, or rest longer by now: a client may come back under another number as often as it likes."""
+        self._resting = [one for one in self._resting if not one[2].is_closing and one[0] == one[2].throttled_until_us]
+        heapify(self._resting)
+        self._swept_at = max(_SWEPT_FROM, 2 * len(self._resting))
+
+    # -- who may use how much
+
+    def _client_of(self, call: Call) -> _Client:
+        key = (call.session.principal, call.client_id)
+        client = self._clients.get(key)
+        return client if client is not None else self._resolve(key)
+
+    def _resolve(self, key: tuple[str, str | None]) -> _Client:
+        """Find what holds for a client that is new, or new since the numbers changed."""
+        user, client_id = key[0].partition(":")[2], key[1] or ""
+        client = _Client()
+        client.produce = self._limited(Kind.PRODUCE, user, client_id)
+        client.fetch = self._limited(Kind.FETCH, user, client_id)
+        client.request = self._limited(Kind.REQUEST, user, client_id)
+        found = self._find(Kind.MUTATION, user, client_id)
+        if found is not None:
+            limit, owner = found
+            bucket = self._rates.setdefault((Kind.MUTATION, *owner), TokenBucket(*self._mutation_window))
+            assert isinstance(bucket, TokenBucket)
+            client.mutation = (limit, bucket)
+        while len(self._clients) >= _CLIENTS_MAX:
+            del self._clients[next(iter(self._clients))]
+        while len(self._rates) > 4 * _CLIENTS_MAX:
+            del self._rates[next(iter(self._rates))]
+        self._clients[key] = client
+        return client
+
+    def _limited(self, kind: Kind, user: str, client_id: str) -> tuple[float, Rate] | None:
+        found = self._find(kind, user, client_id)
+        if found is None:
+            return None
+        limit, owner = found
+        rate = self._rates.setdefault((kind, *owner), Rate(*self._window))
+        assert isinstance(rate, Rate)
+        return limit, rate
+
+    def _find(self, kind: Kind, user: str, client_id: str) -> tuple[float, tuple[str, str]] | None:
+        """The number that holds and whose use counts towards it; a client without an id has none of its own."""
+        limits = self._limits[kind]
+        for level, owner in _levels(user, client_id):
+            if level in limits:
+                return limits[level], owner
+        return None
+
+
+_DEFAULT = ""
+_ANY: None = None
+
+
+def _level(names: dict[str, str | None], kind: str) -> str | None:
+    """The name of one type in an entity: None if it does not name the type, empty for its default."""
+    return (names[kind] or _DEFAULT) if kind in names else _ANY
+
+
+def _levels(user: str, client_id: str) -> Iterable[tuple[tuple[str | None, str | None], tuple[str, str]]]:
+    """(level, whose use counts) from the most specific on."""
+    both = (user, client_id)
+    if client_id:
+        yield (user, client_id), both
+        yield (user, _DEFAULT), both
+    yield (user, _ANY), (user, "")
+    if client_id:
+        yield (_DEFAULT, client_id), both
+        yield (_DEFAULT, _DEFAULT), both
+    yield (_DEFAULT, _ANY), (user, "")
+    if client_id:
+        yield (_ANY, client_id), ("", client_id)
+        yield (_ANY, _DEFAULT), ("", client_id)
+
+
+def _used_by(call: Call) -> Used:
+    if call.used is None:
+        call.used = Used()
+    return call.used
+
+
+def _size_of_fetch(call: Call, chunks: list[Chunk]) -> int:
+    """The bytes of a whole reply as Kafka counts them: with the length before it, without its header."""
+    return sum(map(len, chunks)) - (5 if call.version >= _FLEXIBLE_FETCH else 4)
+
+
+def _charge(limited: tuple[float, Rate] | None, amount: int, now_ms: int, scale: int = 1) -> int:
+    """Record `amount`, `scale` of which are one unit of the limit; how long to rest, in ms."""
+    if limited is None:
+        return 0
+    limit, rate = limited
+    rate.record(amount, now_ms)
+    return rate.delay_ms(limit * scale, now_ms)

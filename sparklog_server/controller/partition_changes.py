@@ -1,0 +1,171 @@
+"""What an administrator asks of existing partitions: another leader (KIP-460), other replicas (KIP-455); and to forget a broker."""
+
+from collections.abc import Sequence
+
+from sparklog.errors import ErrorCode
+from sparklog.model import NodeId, Uuid
+from sparklog.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+from sparklog.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, PartitionResult, ReplicaElectionResult
+from sparklog.wire.schema import Message
+from sparklog_server.metadata.image import MetadataImage, PartitionImage
+from sparklog_server.metadata.records import NO_LEADER, PartitionChangeRecord
+from sparklog_server.outcome import Outcome, Refused
+
+from .elections import SettingsFor, acceptable, change_of
+from .topics import RECORDS_PER_REQUEST_MAX, check_nodes
+
+PREFERRED = 0
+UNCLEAN = 1
+_TOO_LARGE = "Unable to perform excessively large batch operation."
+
+
+def elect_leaders(image: MetadataImage, request: ElectLeadersRequest) -> Outcome[Message, ElectLeadersResponse]:
+    """Have the preferred replicas lead, or any replica where there is no leader; of all partitions only those are told that needed it."""
+    if request.election_type not in (PREFERRED, UNCLEAN):
+        return _election_refused(request, ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}")
+    is_all = request.topic_partitions is None
+    asked: list[tuple[str, Sequence[int]]]
+    if request.topic_partitions is None:
+        asked = [(name, range(len(topic.partitions))) for name, topic in image.topics_by_name.items()]
+    else:
+        asked = [(topic.topic, topic.partitions) for topic in request.topic_partitions]
+    records: list[Message] = []
+    chosen: dict[tuple[str, int], None] = {}  # elected by this request already; the image does not know it yet
+    results: list[ReplicaElectionResult] = []
+    for name, indexes in asked:
+        told = []
+        for index in indexes:
+            result = PartitionResult(partition_id=index, error_message=None)
+            try:
+                if (name, index) in chosen:
+                    raise Refused(ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
+                records.append(_elected(image, name, index, request.election_type))
+                chosen[name, index] = None
+            except Refused as refusal:
+                result.error_code, result.error_message = refusal.code, refusal.message
+            if not is_all or result.error_code != ErrorCode.ELECTION_NOT_NEEDED:
+                told.append(result)
+        results.append(ReplicaElectionResult(topic=name, partition_result=told))
+    if len(records) > RECORDS_PER_REQUEST_MAX:
+        return _election_refused(request, ErrorCode.POLICY_VIOLATION, _TOO_LARGE)
+    return Outcome(tuple(records), ElectLeadersResponse(replica_election_results=results), is_atomic=False)
+
+
+def _election_refused(request: ElectLeadersRequest, code: ErrorCode, message: str) -> Outcome[Message, ElectLeadersResponse]:
+    return Outcome((), election_refusal(request, code, message))
+
+
+def election_refusal(request: ElectLeadersRequest, code: ErrorCode, message: str | None) -> ElectLeadersResponse:
+    """The reply in which every partition that was asked for has this error."""
+    results = [
+        ReplicaElectionResult(
+            topic=topic.topic,
+            partition_result=[PartitionResult(partition_id=one, error_code=code, error_message=message) for one in topic.partitions],
+        )
+        for topic in request.topic_partitions or ()
+    ]
+    return ElectLeadersResponse(error_code=code, replica_election_results=results)
+
+
+def _elected(image: MetadataImage, name: str, index: int, election_type: int) -> Message:
+    """The record that gives one partition its leader; raises Refused."""
+    topic = image.topics_by_name.get(name)
+    if topic is None:
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}")
+    if not 0 <= index < len(topic.partitions):
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name}-{index}")
+    partition = topic.partitions[index]
+    preferred = partition.replicas[0]
+    is_preferred = election_type == PREFERRED
+    if partition.leader == preferred if is_preferred else partition.leader != NO_LEADER:
+        raise Refused(ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
+    is_acceptable = acceptable(image, partition)
+    if is_preferred:
+        if preferred not in partition.isr or not is_acceptable(preferred):
+            raise Refused(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available.")
+        return PartitionChangeRecord(partition_id=index, topic_id=topic.topic_id, leader=preferred)
+    change = change_of(partition, topic.topic_id, index, isr=partition.isr, is_acceptable=is_acceptable, is_unclean_allowed=True)
+    if change is None:
+        raise Refused(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "Eligible topic partition leaders are not available.")
+    return change
+
+
+def alter_partition_reassignments(
+    image: MetadataImage, request: AlterPartitionReassignmentsRequest, settings_for: SettingsFor
+) -> Outcome[Message, AlterPartitionReassignmentsResponse]:
+    """Give partitions other replicas, each by itself; no replicas at all cancel a move that is under way."""
+    records: list[Message] = []
+    responses: list[ReassignableTopicResponse] = []
+    for topic in request.topics:
+        told = []
+        for asked in topic.partitions:
+            result = ReassignablePartitionResponse(partition_index=asked.partition_index, error_message=None)
+            try:
+                partition, topic_id = _partition_of(image, topic.name, asked.partition_index)
+                if asked.replicas is None:
+                    _cancel(partition)
+                else:
+                    if not request.allow_replication_factor_change and len(asked.replicas) != len(partition.replicas):
+                        message = f"The replication factor is changed from {len(partition.replicas)} to {len(asked.replicas)}"
+                        raise Refused(ErrorCode.INVALID_REPLICATION_FACTOR, message)
+                    unclean = settings_for(topic.name).unclean_leader_election_enable
+                    records += _reassigned(image, partition, topic_id, asked.partition_index, asked.replicas, is_unclean_allowed=unclean)
+            except Refused as refusal:
+                result.error_code, result.error_message = refusal.code, refusal.message
+            told.append(result)
+        responses.append(ReassignableTopicResponse(name=topic.name, partitions=told))
+    reply = AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change, error_message=None, responses=responses
+    )
+    if len(records) > RECORDS_PER_REQUEST_MAX:
+        reply.error_code, reply.error_message, reply.responses = ErrorCode.POLICY_VIOLATION, _TOO_LARGE, []
+        records = []
+    return Outcome(tuple(records), reply)
+
+
+def _partition_of(image: MetadataImage, name: str, index: int) -> tuple[PartitionImage, Uuid]:
+    topic = image.topics_by_name.get(name)
+    if topic is None:
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {name}.")
+    if not 0 <= index < len(topic.partitions):
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {name}:{index}.")
+    return topic.partitions[index], topic.topic_id
+
+
+def _cancel(partition: PartitionImage) -> None:
+    """Nothing begins a move that lasts, so there is none to cancel, but for one that was begun before this broker had the log."""
+    if not partition.adding_replicas and not partition.removing_replicas:
+        raise Refused(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, None)
+    raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "A move of replicas between brokers cannot be cancelled yet.")
+
+
+def _reassigned(
+    image: MetadataImage, partition: PartitionImage, topic_id: Uuid, index: int, nodes: Sequence[int], *, is_unclean_allowed: bool
+) -> list[Message]:
+    """The record by which replicas take another order or are left out; raises Refused."""
+    check_nodes(image, nodes, None)
+    target = tuple(NodeId(node) for node in nodes)
+    if target == partition.replicas:
+        return []
+    if any(node not in partition.replicas for node in target):
+        # Who joins must first copy the log, and until then the partition would count replicas that are not there.
+        raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"Replicas cannot move to other brokers yet: {list(nodes)} adds some.")
+    isr = tuple(node for node in partition.isr if node in target)
+    if not isr:
+        raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"None of the replicas {list(nodes)} is in sync.")
+    change = change_of(
+        partition,
+        topic_id,
+        index,
+        isr=isr,
+        is_acceptable=acceptable(image, partition),
+        is_unclean_allowed=is_unclean_allowed,
+    ) or PartitionChangeRecord(partition_id=index, topic_id=topic_id)
+    change.replicas = list(target)
+    change.directories = [partition.directories[partition.replicas.index(node)] for node in target]
+    return [change]
