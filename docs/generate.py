@@ -9,8 +9,8 @@ import sys
 import textwrap
 from pathlib import Path
 
-from sparklog_server.config.describe import default_of
 from sparklog_server.config.keys import Key, Update, text_of
+from sparklog_server.config.layers import default_of
 from sparklog_server.config.settings import broker_keys
 from sparklog_server.config.topic_settings import TopicSettings, topic_keys, topic_keys_of_broker
 from sparklog_server.config.without_effect import KEYS as KEYS_WITHOUT_EFFECT

@@ -37,14 +37,15 @@ from sparklog_server.broker.directories import open_log_dirs, registration
 from sparklog_server.broker.dispatch import HANDLERS, SERVED
 from sparklog_server.broker.groups import Groups
 from sparklog_server.broker.handlers.api_versions import served_versions
-from sparklog_server.broker.local_partitions import open_partitions
+from sparklog_server.broker.live_settings import LiveSettings
+from sparklog_server.broker.local_partitions import open_partitions, reconfigure
 from sparklog_server.broker.memory import RequestMemory
 from sparklog_server.broker.named import refusal_of_many
 from sparklog_server.broker.quorum import Quorum
 from sparklog_server.broker.quotas import ClientQuotas, WorkClock
 from sparklog_server.broker.session import Call, Parked, Session, Wakeable, first_frame_bytes_max
 from sparklog_server.broker.standing import Standing
-from sparklog_server.config.settings import BrokerSettings, TopicSettings
+from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.coordinator.runtime import ShardWaits
 from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.log.log_dir import LogDir
@@ -75,6 +76,7 @@ class Broker:
         work_clock: WorkClock = lambda: 0,
     ) -> None:
         self.settings = settings
+        self._live = LiveSettings(settings, trace)
         self._allow = allow
         self._disk = disk
         self._entropy = entropy
@@ -114,11 +116,10 @@ class Broker:
         if settings.metadata_log_dir not in settings.log_dirs:
             self._metadata_dir = log_dirs.pop(0)
         self._partitions = open_partitions(
-            settings,
+            self._live,
             self._disk,
             log_dirs,
             failed=self._failed_directories,
-            topic_settings=self._topic_settings,
             tickets=self._ticket,
             entropy=self._entropy,
             trace=self._trace,
@@ -136,7 +137,7 @@ class Broker:
         )
         self._effects.extend(effects)
         self._context = Context(
-            settings,
+            self._live,
             cluster_id,
             self._quorum,
             self._partitions,
@@ -162,9 +163,6 @@ class Broker:
     def _ticket(self) -> Ticket:
         self._last_ticket += 1
         return Ticket(self._last_ticket)
-
-    def _topic_settings(self, topic: str) -> TopicSettings:
-        return TopicSettings.of(self.settings.topic_defaults(), self._quorum.image.topic_config(topic))
 
     # -- sessions
 
@@ -447,9 +445,13 @@ class Broker:
         """The metadata log has committed more: follow the new image, then answer those who asked for it."""
         quorum, partitions = self._quorum, self._partitions
         for delta in quorum.take_deltas():
+            is_changed = self._live.follow(delta)
             self._effects.extend(partitions.apply(delta, now))
             if delta.quotas_changed:
                 self._quotas.published(delta.after.quotas)
+            if is_changed:
+                self.settings = self._live.settings
+                reconfigure(self.settings, partitions, delta.after, now)
             self._context.groups.published(delta, now)
         for token, reply in quorum.take_committed():
             self._committed(token, reply, now)

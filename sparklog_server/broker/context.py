@@ -9,6 +9,7 @@ from sparklog.model import Instant, Micros, Ticket, Uuid
 from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import Allow, Operation, Resource
 from sparklog_server.broker.groups import Groups
+from sparklog_server.broker.live_settings import LiveSettings
 from sparklog_server.broker.memory import RequestMemory
 from sparklog_server.broker.producer_ids import ProducerIds
 from sparklog_server.broker.quorum import Quorum
@@ -63,7 +64,7 @@ class Context:
 
     def __init__(
         self,
-        settings: BrokerSettings,
+        live: LiveSettings,
         cluster_id: str,
         quorum: Quorum,
         partitions: Partitions,
@@ -76,7 +77,7 @@ class Context:
         memory: RequestMemory,
         quotas: ClientQuotas,
     ) -> None:
-        self.settings = settings
+        self.live = live
         self.served = served
         self.cluster_id = cluster_id
         self.broker_epoch = -1
@@ -98,6 +99,11 @@ class Context:
         self._allow = allow
         self._sequence = 0
         self._timers_swept_at = _TIMERS_SWEPT_FROM
+
+    @property
+    def settings(self) -> BrokerSettings:
+        """What holds for this broker now."""
+        return self.live.settings
 
     @property
     def image(self) -> MetadataImage:

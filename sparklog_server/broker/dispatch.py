@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sparklog.model import Instant
+from sparklog.wire.messages.alter_configs import AlterConfigsRequest
 from sparklog.wire.messages.api_versions import ApiVersionsRequest
 from sparklog.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from sparklog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -18,9 +19,11 @@ from sparklog.wire.messages.describe_groups import DescribeGroupsRequest
 from sparklog.wire.messages.fetch import FetchRequest
 from sparklog.wire.messages.find_coordinator import FindCoordinatorRequest
 from sparklog.wire.messages.heartbeat import HeartbeatRequest
+from sparklog.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from sparklog.wire.messages.init_producer_id import InitProducerIdRequest
 from sparklog.wire.messages.join_group import JoinGroupRequest
 from sparklog.wire.messages.leave_group import LeaveGroupRequest
+from sparklog.wire.messages.list_config_resources import ListConfigResourcesRequest
 from sparklog.wire.messages.list_groups import ListGroupsRequest
 from sparklog.wire.messages.list_offsets import ListOffsetsRequest
 from sparklog.wire.messages.metadata import MetadataRequest
@@ -32,8 +35,9 @@ from sparklog.wire.messages.produce import ProduceRequest
 from sparklog.wire.messages.sync_group import SyncGroupRequest
 from sparklog.wire.schema import Message
 from sparklog_server.broker.context import Context
+from sparklog_server.broker.handlers.alter_configs import alter_configs, incremental_alter_configs
 from sparklog_server.broker.handlers.api_versions import api_versions
-from sparklog_server.broker.handlers.configs import describe_configs
+from sparklog_server.broker.handlers.configs import describe_configs, list_config_resources
 from sparklog_server.broker.handlers.coordinators import find_coordinator
 from sparklog_server.broker.handlers.delete_records import delete_records
 from sparklog_server.broker.handlers.epochs import offset_for_leader_epoch
@@ -81,11 +85,14 @@ HANDLERS: dict[int, tuple[Handler, type[Message]]] = {
     22: (init_producer_id, InitProducerIdRequest),
     23: (offset_for_leader_epoch, OffsetForLeaderEpochRequest),
     32: (describe_configs, DescribeConfigsRequest),
+    33: (alter_configs, AlterConfigsRequest),
     37: (create_partitions, CreatePartitionsRequest),
     42: (delete_groups, DeleteGroupsRequest),
+    44: (incremental_alter_configs, IncrementalAlterConfigsRequest),
     47: (offset_delete, OffsetDeleteRequest),
     60: (describe_cluster, DescribeClusterRequest),
     68: (consumer_group_heartbeat, ConsumerGroupHeartbeatRequest),
     69: (consumer_group_describe, ConsumerGroupDescribeRequest),
+    74: (list_config_resources, ListConfigResourcesRequest),
 }
 SERVED = tuple(HANDLERS)

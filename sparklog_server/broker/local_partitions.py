@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Sequence
 
-from sparklog.model import NodeId, Ticket, Uuid
-from sparklog_server.broker.log_settings import cleaning_limits, log_settings
-from sparklog_server.config.settings import BrokerSettings, TopicSettings
+from sparklog.model import Instant, NodeId, Ticket, Uuid
+from sparklog_server.broker.live_settings import LiveSettings
+from sparklog_server.broker.log_settings import cleaning_limits
+from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.disk.door import Disk
 from sparklog_server.log.log_dir import LogDir
+from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.replica.cleaning import Cleaning
 from sparklog_server.replica.directory import Directory, Trace
 from sparklog_server.replica.partitions import Partitions
@@ -14,20 +16,20 @@ from sparklog_server.replica.retention import Retention
 
 
 def open_partitions(
-    settings: BrokerSettings,
+    live: LiveSettings,
     disk: Disk,
     log_dirs: Sequence[LogDir],
     *,
     failed: list[Uuid],
-    topic_settings: Callable[[str], TopicSettings],
     tickets: Callable[[], Ticket],
     entropy: Callable[[int], bytes],
     trace: Trace,
 ) -> Partitions:
     """The partitions over these data directories, none followed yet; `failed` will tell which directories fail."""
+    settings = live.settings
 
     def waits_for_sync(topic: str, replica_count: int) -> bool:
-        flush = topic_settings(topic).sparklog_ack_flush
+        flush = live.topic(topic).sparklog_ack_flush
         return flush == "always" or (flush == "auto" and replica_count == 1)
 
     directories = [
@@ -52,8 +54,8 @@ def open_partitions(
         NodeId(settings.node_id),
         directories,
         tickets=tickets,
-        settings_for=lambda topic: log_settings(topic_settings(topic), settings),
-        in_sync_min_for=lambda topic: topic_settings(topic).min_insync_replicas,
+        settings_for=live.log,
+        in_sync_min_for=lambda topic: live.topic(topic).min_insync_replicas,
         waits_for_sync=waits_for_sync,
         parked_max=settings.sparklog_partition_parked_max,
         retention=retention,
@@ -62,3 +64,10 @@ def open_partitions(
     )
     partitions.cleaning = Cleaning(cleaning_limits(settings), disk, partitions.directories, tickets=tickets, entropy=entropy, trace=trace)
     return partitions
+
+
+def reconfigure(settings: BrokerSettings, partitions: Partitions, image: MetadataImage, now: Instant) -> None:
+    """The broker's own settings changed: compaction and every partition take up what follows from them."""
+    if partitions.cleaning is not None:
+        partitions.cleaning.limits = cleaning_limits(settings)
+    partitions.reconfigure(image, now)

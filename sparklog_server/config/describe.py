@@ -1,14 +1,20 @@
-"""What DescribeConfigs answers: every key of a topic or a broker, its value, and where the value comes from."""
+"""What DescribeConfigs answers: every key of a resource, its value, and where the value comes from."""
 
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
-from operator import attrgetter
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
 import msgspec
 
+from sparklog.errors import SettingsError
+
+from .client_metrics import CLIENT_METRICS_KEYS
+from .client_metrics import DEFAULTS as CLIENT_METRICS_DEFAULTS
+from .group_keys import DEFAULTS as GROUP_DEFAULTS
+from .group_keys import GROUP_KEYS, default_for_group
 from .keys import Key, Kind, Update, text_of
-from .settings import BrokerSettings, broker_keys, key_of, topic_defaults_of
+from .layers import Layers, default_of, dynamic_key, synonyms_of
+from .settings import BrokerSettings, broker_keys
 from .topic_settings import TopicSettings, topic_keys, topic_keys_of_broker
 
 
@@ -20,6 +26,8 @@ class Source(IntEnum):
     DYNAMIC_CLUSTER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    CLIENT_METRICS = 7
+    GROUP = 8
 
 
 class ConfigSynonym(NamedTuple):
@@ -48,58 +56,85 @@ class ConfigRow(msgspec.Struct, frozen=True):
         return self.source is Source.DEFAULT
 
 
-class Dynamic(msgspec.Struct, frozen=True):
-    """What was set while running: for this broker, and for the whole cluster."""
-
-    broker: Mapping[str, str] = {}
-    cluster: Mapping[str, str] = {}
-
-
-_NOTHING_DYNAMIC = Dynamic()
-
-
-def describe_topic(settings: BrokerSettings, overrides: Mapping[str, str], dynamic: Dynamic = _NOTHING_DYNAMIC) -> list[ConfigRow]:
+def describe_topic(layers: Layers, overrides: Mapping[str, str]) -> list[ConfigRow]:
     """The rows of a topic with these overrides, in alphabetical order; internal keys appear only when they are set."""
-    changed = cast(dict[str, Any], topic_defaults_of({**dynamic.cluster, **dynamic.broker}))
-    effective = TopicSettings.of(msgspec.structs.replace(settings.topics, **changed) if changed else settings.topics, overrides)
+    effective = TopicSettings.kept(layers.effective.topics, overrides)
     return [
-        _topic_row(field, key, effective, settings, overrides, dynamic)
+        _topic_row(field, key, effective, layers, overrides)
         for name, (field, key) in topic_keys().items()
         if not name.startswith("internal.") or name in overrides
     ]
 
 
-def describe_broker(settings: BrokerSettings, dynamic: Dynamic = _NOTHING_DYNAMIC) -> list[ConfigRow]:
+def describe_broker(layers: Layers) -> list[ConfigRow]:
     """The rows of a broker in alphabetical order, those without effect included."""
     from .without_effect import KEYS
 
-    rows = [_broker_row(key_of(name), settings, dynamic) for name in (*broker_keys(), *topic_keys_of_broker())]
-    rows += [_broker_row(key, settings, dynamic) for key, _ in KEYS.values()]
-    return sorted(rows, key=lambda row: row.name)
+    names = dict.fromkeys((*broker_keys(), *topic_keys_of_broker(), *KEYS, *layers.static.given, *layers.cluster, *layers.broker))
+    return [_broker_row(name, layers) for name in sorted(names)]
 
 
-def _topic_row(
-    field: str, key: Key, effective: TopicSettings, settings: BrokerSettings, overrides: Mapping[str, str], dynamic: Dynamic
-) -> ConfigRow:
-    synonyms = _synonyms([synonym.name for synonym in key.synonyms], settings, dynamic)
-    if key.name in overrides:
-        synonyms.insert(0, ConfigSynonym(key.name, overrides[key.name], Source.TOPIC))
+def describe_cluster(layers: Layers) -> list[ConfigRow]:
+    """The rows of what was set for the whole cluster while it runs, in alphabetical order, and of nothing else."""
+    return [_cluster_row(name, layers.cluster[name]) for name in sorted(layers.cluster)]
+
+
+def describe_group(layers: Layers, overrides: Mapping[str, str]) -> list[ConfigRow]:
+    """The rows of a group with these settings of its own, in alphabetical order."""
+    return [_group_row(key, layers, overrides) for key in GROUP_KEYS.values()]
+
+
+def describe_client_metrics(overrides: Mapping[str, str]) -> list[ConfigRow]:
+    """The rows of a subscription to metrics of clients, in alphabetical order."""
+    return [
+        _own_row(
+            key, _read(key, overrides.get(name, CLIENT_METRICS_DEFAULTS[name])), Source.CLIENT_METRICS if name in overrides else None, []
+        )
+        for name, key in CLIENT_METRICS_KEYS.items()
+    ]
+
+
+def _topic_row(field: str, key: Key, effective: TopicSettings, layers: Layers, overrides: Mapping[str, str]) -> ConfigRow:
+    names = [synonym.name for synonym in key.synonyms]
+    synonyms = _synonyms(names[0], names, layers) if names else []
+    return _own_row(key, text_of(getattr(effective, field)), Source.TOPIC if key.name in overrides else None, synonyms)
+
+
+def _group_row(key: Key, layers: Layers, overrides: Mapping[str, str]) -> ConfigRow:
+    if key.name in GROUP_DEFAULTS:
+        synonyms = [ConfigSynonym(key.name, GROUP_DEFAULTS[key.name], Source.DEFAULT)]
+    else:
+        synonyms = _synonyms(key.synonyms[0].name, [key.synonyms[0].name], layers)
+    is_own = key.name in overrides
+    value = _read(key, overrides[key.name]) if is_own else default_for_group(key.name, layers)
+    return _own_row(key, value, Source.GROUP if is_own else None, synonyms)
+
+
+def _own_row(key: Key, value: str | None, own: Source | None, synonyms: list[ConfigSynonym]) -> ConfigRow:
+    """The row of a key that its resource may set for itself; `own` tells that it has."""
+    if own is not None:
+        synonyms = [ConfigSynonym(key.name, value, own), *synonyms]
     source = synonyms[0].source if synonyms else Source.DEFAULT
-    value = text_of(getattr(effective, field))
     return ConfigRow(key.name, value, source, key.kind, key.doc, key.is_sensitive, False, tuple(synonyms))
 
 
-def _broker_row(key: Key, settings: BrokerSettings, dynamic: Dynamic) -> ConfigRow:
-    found = topic_keys_of_broker().get(key.name)
-    names = [synonym.name for synonym in found[1].synonyms] if found else [key.name]
-    synonyms = _synonyms(names, settings, dynamic)
+def _read(key: Key, text: str) -> str | None:
+    """A value as Kafka writes it; as it was stored if another release stored what this one does not take."""
+    try:
+        return text_of(key.parse(text))
+    except SettingsError:
+        return text
+
+
+def _broker_row(name: str, layers: Layers) -> ConfigRow:
+    key = dynamic_key(name)
+    assert key is not None
+    synonyms = _synonyms(name, synonyms_of(name), layers)
     # What Kafka shows is the key's own value; a synonym that wins over it is told by the list.
-    value = dynamic.broker.get(key.name, dynamic.cluster.get(key.name, _static_value(key.name, settings)))
-    source = synonyms[0].source if synonyms else Source.DEFAULT
     return ConfigRow(
-        name=key.name,
-        value=None if key.is_sensitive else value,
-        source=source,
+        name=name,
+        value=None if key.is_sensitive else _shown(name, layers),
+        source=synonyms[0].source if synonyms else Source.DEFAULT,
         type=key.kind,
         doc=key.doc,
         is_sensitive=key.is_sensitive,
@@ -108,36 +143,35 @@ def _broker_row(key: Key, settings: BrokerSettings, dynamic: Dynamic) -> ConfigR
     )
 
 
-def _synonyms(names: Iterable[str], settings: BrokerSettings, dynamic: Dynamic) -> list[ConfigSynonym]:
-    """Every place that supplies a value, source by source and within a source in the order of the names."""
+def _cluster_row(name: str, text: str) -> ConfigRow:
+    key = dynamic_key(name)
+    assert key is not None
+    value = None if key.is_sensitive else text
+    synonyms = (ConfigSynonym(name, value, Source.DYNAMIC_CLUSTER),)
+    return ConfigRow(name, value, Source.DYNAMIC_CLUSTER, key.kind, key.doc, key.is_sensitive, False, synonyms)
+
+
+def _synonyms(name: str, names: Iterable[str], layers: Layers) -> list[ConfigSynonym]:
+    """Every place that supplies a value, source by source and within a source in the order of the names.
+
+    As in Kafka, the list begins with the first place that names `name` itself: a synonym in front of it is left out.
+    """
     names = list(names)
-    places: list[tuple[Mapping[str, str | None], Source]] = [
-        (dict(dynamic.broker), Source.DYNAMIC_BROKER),
-        (dict(dynamic.cluster), Source.DYNAMIC_CLUSTER),
-        (dict(settings.given), Source.STATIC_BROKER),
-        ({name: value for name in names if (value := default_of(name)) is not None}, Source.DEFAULT),
+    places: list[tuple[Mapping[str, str], Source]] = [
+        (layers.broker, Source.DYNAMIC_BROKER),
+        (layers.cluster, Source.DYNAMIC_CLUSTER),
+        (layers.static.given, Source.STATIC_BROKER),
+        ({one: value for one in names if (value := default_of(one)) is not None}, Source.DEFAULT),
     ]
-    return [ConfigSynonym(name, texts[name], source) for texts, source in places for name in names if name in texts]
+    found = [ConfigSynonym(one, texts[one], source) for texts, source in places for one in names if one in texts]
+    first = next((index for index, synonym in enumerate(found) if synonym.name == name), len(found))
+    return found[first:]
 
 
-def default_of(name: str) -> str | None:
-    """The default of a broker key, as text; None where it has none."""
-    if name in broker_keys():
-        return text_of(attrgetter(broker_keys()[name][0])(_DEFAULTS))
-    if name in topic_keys_of_broker():
-        field, key, synonym = topic_keys_of_broker()[name]
-        return text_of(synonym.default if len(key.synonyms) > 1 else getattr(_DEFAULTS.topics, field))
-    from .without_effect import KEYS
-
-    return text_of(KEYS[name][1]) if name in KEYS else None
-
-
-def _static_value(name: str, settings: BrokerSettings) -> str | None:
+def _shown(name: str, layers: Layers) -> str | None:
+    settings: BrokerSettings = layers.static
     if name == "listeners":  # with the ports that were bound
         return ",".join(map(str, settings.listeners))
     if name == "advertised.listeners" and settings.advertised_listeners_given is not None:
         return ",".join(map(str, settings.advertised_listeners))
-    return text_of(key_of(name).parse(settings.given[name])) if name in settings.given else default_of(name)
-
-
-_DEFAULTS = BrokerSettings()
+    return layers.text(name)

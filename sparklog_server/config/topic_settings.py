@@ -1,6 +1,7 @@
 """The settings of one topic: each field is the definition of a topic key, and of the broker keys that supply its default."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from typing import Annotated, Any
 
@@ -319,6 +320,20 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
         settings = msgspec.structs.replace(defaults, **changes) if changes else defaults
         _check_together(settings)
         return settings
+
+    @staticmethod
+    def kept(defaults: "TopicSettings", overrides: Mapping[str, str]) -> "TopicSettings":
+        """The settings of a topic whose overrides were checked when they were made, by whatever release and against other defaults.
+
+        One that says nothing to this release is left out, and two that contradict each other by now both hold, as in Kafka.
+        """
+        changes: dict[str, Any] = {}
+        for name, text in overrides.items():
+            if name in topic_keys():
+                field, key = topic_keys()[name]
+                with suppress(SettingsError):
+                    changes[field] = key.parse(text)
+        return msgspec.structs.replace(defaults, **changes) if changes else defaults
 
     @property
     def segment_bytes_effective(self) -> int:

@@ -6,8 +6,10 @@ from sparklog.errors import ErrorCode, SettingsError
 from sparklog.wire.messages.create_topics import CreatableTopicConfig, CreatableTopicConfigs
 from sparklog_server.config.describe import ConfigRow, Source, describe_topic
 from sparklog_server.config.keys import text_of
+from sparklog_server.config.layers import Layers
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.config.topic_settings import TopicSettings, topic_keys
+from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.outcome import Refused
 
 VALUE_LENGTH_MAX = 32767
@@ -23,28 +25,38 @@ def overrides_of(configs: Iterable[CreatableTopicConfig]) -> dict[str, str]:
 
 def checked(defaults: TopicSettings, overrides: Mapping[str, str]) -> TopicSettings:
     """The settings of a topic with these overrides; raises Refused with INVALID_CONFIG."""
-    if any(len(value) > VALUE_LENGTH_MAX for value in overrides.values()):
-        raise Refused(
-            ErrorCode.INVALID_CONFIG,
-            f"The configuration value cannot be added because it exceeds the maximum value size of {VALUE_LENGTH_MAX} bytes.",
-        )
+    check_lengths(overrides.values())
     try:
         return TopicSettings.of(defaults, overrides)
     except SettingsError as error:
         raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from None
 
 
+def check_lengths(values: Iterable[str]) -> None:
+    """Refuse a value that is too long for a record; raises Refused with INVALID_CONFIG."""
+    if any(len(value) > VALUE_LENGTH_MAX for value in values):
+        raise Refused(
+            ErrorCode.INVALID_CONFIG,
+            f"The configuration value cannot be added because it exceeds the maximum value size of {VALUE_LENGTH_MAX} bytes.",
+        )
+
+
+def layers_in(image: MetadataImage, static: BrokerSettings) -> Layers:
+    """What the broker of these settings is told in all."""
+    return Layers.kept(static, cluster=image.broker_config(""), broker=image.broker_config(str(static.node_id)))
+
+
 class ToldConfigs:
     """The effective settings of new topics, as CreateTopics replies list them: those of a topic without overrides are made once."""
 
-    def __init__(self, settings: BrokerSettings) -> None:
-        self._settings = settings
+    def __init__(self, layers: Layers) -> None:
+        self._layers = layers
         self._of_defaults: dict[str, CreatableTopicConfigs] | None = None
 
     def of(self, overrides: Mapping[str, str]) -> list[CreatableTopicConfigs]:
         """The settings of a topic with these overrides, which were checked, in alphabetical order."""
         if self._of_defaults is None:
-            self._of_defaults = {row.name: _told(row) for row in describe_topic(self._settings, {})}
+            self._of_defaults = {row.name: _told(row) for row in describe_topic(self._layers, {})}
         if not overrides:
             return list(self._of_defaults.values())
         told = {**self._of_defaults, **{name: _overridden(name, text) for name, text in overrides.items()}}

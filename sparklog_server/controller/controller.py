@@ -10,6 +10,7 @@ from sparklog.errors import ErrorCode
 from sparklog.model import Instant, LeaderEpoch, Micros, NodeId, Offset
 from sparklog.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from sparklog.wire.messages.alter_client_quotas import AlterClientQuotasRequest
+from sparklog.wire.messages.alter_configs import AlterConfigsRequest
 from sparklog.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest
@@ -17,18 +18,20 @@ from sparklog.wire.messages.create_partitions import CreatePartitionsRequest
 from sparklog.wire.messages.create_topics import CreateTopicsRequest
 from sparklog.wire.messages.delete_topics import DeleteTopicsRequest
 from sparklog.wire.messages.elect_leaders import ElectLeadersRequest
+from sparklog.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest
 from sparklog.wire.messages.update_features import UpdateFeaturesRequest
 from sparklog.wire.schema import INT64_MAX, Message
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.config.topic_settings import TopicSettings
 from sparklog_server.metadata.features import INITIAL, METADATA_VERSION
-from sparklog_server.metadata.image import MetadataDelta, MetadataImage
+from sparklog_server.metadata.image import BROKER_RESOURCE, MetadataDelta, MetadataImage
 from sparklog_server.metadata.records import FeatureLevelRecord, ProducerIdsRecord
 from sparklog_server.outcome import Outcome, Refused
 
+from .alterations import alter_configs, incremental_alter_configs
 from .brokers import Brokers
-from .configs import ToldConfigs
+from .configs import ToldConfigs, layers_in
 from .features import update_features
 from .partition_changes import alter_partition_reassignments, elect_leaders
 from .quotas import alter_client_quotas
@@ -40,6 +43,8 @@ Command = (
     CreateTopicsRequest
     | DeleteTopicsRequest
     | CreatePartitionsRequest
+    | IncrementalAlterConfigsRequest
+    | AlterConfigsRequest
     | BrokerRegistrationRequest
     | BrokerHeartbeatRequest
     | AllocateProducerIdsRequest
@@ -60,7 +65,8 @@ class Controller:
         self._brokers = Brokers(NodeId(settings.node_id), cluster_id, settings.broker_session_timeout_ms)
         # Topic names with `.` or `_` by their unified form, oldest first; metric names would not tell them apart.
         self._colliding: dict[str, dict[str, None]] = {}
-        self._rules = Rules(settings, entropy, self._collision, ToldConfigs(settings))
+        self._entropy = entropy
+        self._settings_changed()
 
     def activate(self, now: Instant) -> None:
         """Leadership has begun; what was appended by others is in `pending`."""
@@ -80,6 +86,10 @@ class Controller:
             return delete_topics(self.pending, command)
         if isinstance(command, CreatePartitionsRequest):
             return create_partitions(self.pending, command, self._rules)
+        if isinstance(command, IncrementalAlterConfigsRequest):
+            return incremental_alter_configs(self.pending, command, self._layers)
+        if isinstance(command, AlterConfigsRequest):
+            return alter_configs(self.pending, command, self._layers)
         if isinstance(command, BrokerHeartbeatRequest):
             return self._brokers.heartbeat(self.pending, command, next_offset, now, self._settings_for)
         if isinstance(command, BrokerRegistrationRequest):
@@ -101,6 +111,8 @@ class Controller:
     def replay(self, records: Iterable[tuple[Offset, Message]], epoch: LeaderEpoch) -> MetadataDelta:
         """Take in what was appended, as (offset, record) pairs of one leader epoch; returns what it changed."""
         self.pending, delta = self.pending.apply(records, epoch)
+        if any(resource_type == BROKER_RESOURCE for resource_type, _ in delta.configs_changed):
+            self._settings_changed()
         for topic in delta.topics_deleted:
             if names := self._colliding.get(unified(topic.name)):
                 names.pop(topic.name, None)
@@ -112,6 +124,7 @@ class Controller:
     def reset(self, committed: MetadataImage) -> None:
         """Forget what was appended but not committed."""
         self.pending = committed
+        self._settings_changed()
         self._colliding = {}
         for name in committed.topics_by_name:
             if "." in name or "_" in name:
@@ -126,8 +139,12 @@ class Controller:
         return self._brokers.deadline()
 
     def _settings_for(self, topic: str) -> TopicSettings:
-        overrides = self.pending.topic_config(topic)
-        return TopicSettings.of(self._settings.topics, overrides) if overrides else self._settings.topics
+        return TopicSettings.kept(self._layers.effective.topics, self.pending.topic_config(topic))
+
+    def _settings_changed(self) -> None:
+        """Rest decisions on the dynamic settings in the pending image, and on this node's own."""
+        self._layers = layers_in(self.pending, self._settings)
+        self._rules = Rules(self._layers.effective, self._entropy, self._collision, ToldConfigs(self._layers))
 
     def _collision(self, name: str) -> str | None:
         if "." not in name and "_" not in name:

@@ -8,6 +8,8 @@ from sparklog.wire.messages.alter_client_quotas import (
     AlterClientQuotasResponseEntryData,
     EntityData,
 )
+from sparklog.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from sparklog.wire.messages.alter_configs import AlterConfigsResourceResponse as Replaced
 from sparklog.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse
 from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
@@ -15,6 +17,8 @@ from sparklog.wire.messages.create_partitions import CreatePartitionsRequest, Cr
 from sparklog.wire.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
 from sparklog.wire.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
 from sparklog.wire.messages.elect_leaders import ElectLeadersRequest
+from sparklog.wire.messages.incremental_alter_configs import AlterConfigsResourceResponse as Altered
+from sparklog.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
 from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from sparklog.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from sparklog.wire.schema import Message
@@ -38,6 +42,12 @@ def refusal_of(command: Message, code: ErrorCode, message: str) -> Message:
                 for topic in command.topics
             ]
             return DeleteTopicsResponse(responses=named + listed)
+        case IncrementalAlterConfigsRequest():
+            altered = [Altered(code, message, resource.resource_type, resource.resource_name) for resource in command.resources]
+            return IncrementalAlterConfigsResponse(responses=altered)
+        case AlterConfigsRequest():
+            replaced = [Replaced(code, message, resource.resource_type, resource.resource_name) for resource in command.resources]
+            return AlterConfigsResponse(responses=replaced)
         case BrokerRegistrationRequest():
             return BrokerRegistrationResponse(error_code=code)
         case BrokerHeartbeatRequest():

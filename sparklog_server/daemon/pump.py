@@ -11,6 +11,7 @@ from typing import Protocol
 
 from sparklog.effects import Disconnect, Effect, Halt, Reply, Run, Sync
 from sparklog.model import Instant, Micros, Millis, SessionId, Ticket
+from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.daemon.connection import Connection
 from sparklog_server.daemon.jobs import Done, Job, Jobs
 from sparklog_server.daemon.reactor import Reactor
@@ -22,6 +23,7 @@ class Serving(Protocol):
     """The broker, as its outside calls it."""
 
     is_stopped: bool
+    settings: BrokerSettings
 
     @property
     def is_ready(self) -> bool: ...

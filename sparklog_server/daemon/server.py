@@ -234,7 +234,7 @@ class Server:
 
     def _refusal(self, peer_host: str) -> str:
         """Why no further connection of this host is admitted; empty if it is. Only the first refusal in a row is logged."""
-        connections, settings = self._pump.connections, self._settings
+        connections, settings = self._pump.connections, self._broker.settings
         if len(connections) >= settings.max_connections:
             return f"max.connections={settings.max_connections}"
         if settings.max_connections_per_ip < settings.max_connections:

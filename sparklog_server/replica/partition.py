@@ -127,6 +127,16 @@ class Partition:
         if waits_for_sync and log.recovery_point < log.log_end_offset:
             self._home.mark_dirty(self, 0, now)
 
+    def wait_for_sync(self, is_wanted: bool, now: Instant) -> None:
+        """Whether a record counts as committed only once it is synced, from now on; what was committed before stays so."""
+        if self.leader is None or self._waits_for_sync == is_wanted:
+            return
+        self._waits_for_sync = is_wanted
+        if not is_wanted:
+            self._own_end_moved(self.log.log_end_offset)
+        elif self.log.recovery_point < self.log.log_end_offset:
+            self._home.mark_dirty(self, 0, now)
+
     def leader_for(self, claimed_epoch: int) -> LeaderReplica:
         """The leadership, if a peer that believes in `claimed_epoch` (-1: none claimed) may use it. Raises PartitionUnavailable."""
         leader = self.leader

@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 
 from sparklog.effects import Effect, Run, Sync
 from sparklog.errors import ErrorCode
-from sparklog.model import ZERO_UUID, Instant, Micros, NodeId, Offset, Ticket, TopicPartition, Uuid
+from sparklog.model import NO_EPOCH, ZERO_UUID, Instant, LeaderEpoch, Micros, NodeId, Offset, Ticket, TopicPartition, Uuid
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.log_dir import Wanted
 from sparklog_server.log.partition_log import PartitionLog
 from sparklog_server.log.settings import LogSettings
-from sparklog_server.metadata.image import TOPIC_RESOURCE, MetadataDelta, PartitionImage
+from sparklog_server.metadata.image import TOPIC_RESOURCE, MetadataDelta, MetadataImage, PartitionImage
 from sparklog_server.replica.cleaning import Cleaning
 from sparklog_server.replica.directory import Directory, Trace
 from sparklog_server.replica.openings import IN_TURN_MAX, Begun, Openings
@@ -97,7 +97,7 @@ class Partitions:
         effects.extend(self._open([changed.topic_partition for changed in delta.partitions_changed], now))
         for resource_type, name in delta.configs_changed:
             if resource_type == TOPIC_RESOURCE:
-                self._reconfigure(name)
+                self._reconfigure(name, delta.after, now)
         if delta.before.offset < 0:
             self._set_strays_aside()
         return effects
@@ -126,12 +126,24 @@ class Partitions:
         if placement.leader == self._node_id and (leader is None or leader.leader_epoch != placement.leader_epoch):
             self._lead(partition, placement, now)
 
-    def _reconfigure(self, topic: str) -> None:
-        for partition in self._by_topic.get(topic, {}).values():
-            partition.settings = self._settings_for(topic)
+    def reconfigure(self, image: MetadataImage, now: Instant) -> None:
+        """What topics take their defaults from changed."""
+        for topic in self._by_topic:
+            self._reconfigure(topic, image, now)
+
+    def _reconfigure(self, topic: str, image: MetadataImage, now: Instant) -> None:
+        partitions = self._by_topic.get(topic, {})
+        if not partitions:
+            return
+        settings, in_sync_min = self._settings_for(topic), self._in_sync_min_for(topic)
+        for partition in partitions.values():
+            partition.settings = settings
             if self.cleaning is not None:
                 self.cleaning.watch(partition)
-            partition.in_sync_min = self._in_sync_min_for(topic)
+            partition.in_sync_min = in_sync_min
+            placement = image.partition(partition.topic_partition)
+            if placement is not None:
+                partition.wait_for_sync(self._waits_for_sync(topic, len(placement.replicas)), now)
 
     # -- begin and open
 
@@ -158,13 +170,17 @@ class Partitions:
                 topic = topic_partition.topic
                 if topic not in settings:
                     settings[topic] = self._settings_for(topic)
-                missing.setdefault(home, []).append(Wanted(topic_partition, topic_id, settings[topic]))
+                missing.setdefault(home, []).append(Wanted(topic_partition, topic_id, settings[topic], self._led_epoch(placement)))
         if sum(map(len, missing.values())) > IN_TURN_MAX:
             return [run for home, wanted in missing.items() for run in self._openings.begin(home, wanted, now)]
         for home, wanted in missing.items():
             for one in wanted:
                 self._begin(one, home, now)
         return []
+
+    def _led_epoch(self, placement: PartitionImage) -> LeaderEpoch:
+        """The epoch in which this node leads; -1 if another does."""
+        return placement.leader_epoch if placement.leader == self._node_id else NO_EPOCH
 
     def _is_usable(self, topic_partition: TopicPartition, topic_id: Uuid, home: Directory) -> bool:
         """Whether what lies in a directory under this name can be opened, or nothing does; the log of another topic is set aside."""
@@ -195,7 +211,7 @@ class Partitions:
 
     def _begin(self, wanted: Wanted, home: Directory, now: Instant) -> None:
         try:
-            log = home.log_dir.create(*wanted, now)
+            log = home.log_dir.create(wanted.topic_partition, wanted.topic_id, wanted.settings, now)
         except StorageError as error:
             home.storage_failed(error)
             self._give_up(wanted.topic_partition)

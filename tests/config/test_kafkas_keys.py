@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import pytest
 
-from sparklog_server.config.describe import default_of
 from sparklog_server.config.keys import Key, Update, text_of
+from sparklog_server.config.layers import default_of
 from sparklog_server.config.settings import key_of
 from sparklog_server.config.topic_settings import TopicSettings, topic_keys
 

@@ -3,7 +3,8 @@
 import pytest
 
 from sparklog.errors import SettingsError
-from sparklog_server.config.describe import ConfigRow, Dynamic, Source, describe_broker, describe_topic
+from sparklog_server.config.describe import ConfigRow, Source, describe_broker, describe_topic
+from sparklog_server.config.layers import Layers
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.config.topic_settings import TopicSettings
 
@@ -120,13 +121,10 @@ def row(rows: list[ConfigRow], name: str) -> ConfigRow:
 
 def test_a_topics_rows_tell_where_each_value_comes_from() -> None:
     settings = of(log_retention_hours="2", num_partitions="3")
-    rows = describe_topic(settings, {"max.message.bytes": "5000"}, Dynamic(cluster={"log.segment.bytes": "2097152"}))
+    rows = describe_topic(Layers.of(settings, cluster={"log.segment.bytes": "2097152"}), {"max.message.bytes": "5000"})
     retention = row(rows, "retention.ms")
-    assert (retention.value, retention.source) == ("7200000", Source.STATIC_BROKER)
-    assert retention.synonyms == (
-        ("log.retention.hours", "2", Source.STATIC_BROKER),
-        ("log.retention.hours", "168", Source.DEFAULT),
-    )
+    # Kafka tells only of places from the first on that has the key's own name at the broker, log.retention.ms.
+    assert (retention.value, retention.source, retention.synonyms) == ("7200000", Source.DEFAULT, ())
     size = row(rows, "max.message.bytes")
     assert (size.value, size.source, size.is_default) == ("5000", Source.TOPIC, False)
     assert [synonym.name for synonym in size.synonyms] == ["max.message.bytes", "message.max.bytes"]
@@ -141,7 +139,7 @@ def test_a_brokers_rows_hide_secrets_and_say_what_may_change() -> None:
     settings = BrokerSettings.of({"ssl.key.password": "secret", "listeners": "PLAINTEXT://127.0.0.1:0"}).with_bound_ports(
         {"PLAINTEXT": 40001}
     )
-    rows = describe_broker(settings)
+    rows = describe_broker(Layers.of(settings))
     secret = row(rows, "ssl.key.password")
     assert (secret.value, secret.is_sensitive, secret.source) == (None, True, Source.STATIC_BROKER)
     assert all(value is None for _, value, _ in secret.synonyms)

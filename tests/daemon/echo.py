@@ -5,6 +5,7 @@ A frame is a word and arguments: `echo TEXT`, `slice POSITION LENGTH` (of its fi
 
 from sparklog.effects import Disconnect, Effect, FileSlice, Reply, Run, Sync
 from sparklog.model import Instant, Micros, SessionId, Ticket
+from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.disk.door import DiskFile
 
 HEADER = b"header:"
@@ -16,6 +17,7 @@ class Echo:
     def __init__(self, file: DiskFile | None = None) -> None:
         self.is_ready = True
         self.is_stopped = False
+        self.settings = BrokerSettings()
         self.sessions: list[SessionId] = []
         self.gone: list[SessionId] = []
         self.finished_results: list[object] = []

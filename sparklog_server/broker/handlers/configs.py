@@ -1,4 +1,6 @@
-"""DescribeConfigs: every setting of a topic or broker, with where its value comes from (KIP-133, KIP-226, KIP-569)."""
+"""DescribeConfigs and ListConfigResources: settings, with where each value comes from (KIP-133, KIP-226, KIP-569, KIP-1142)."""
+
+from collections.abc import Callable
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant
@@ -10,78 +12,151 @@ from sparklog.wire.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from sparklog.wire.messages.list_config_resources import ConfigResource, ListConfigResourcesRequest, ListConfigResourcesResponse
 from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import Call
-from sparklog_server.config.describe import ConfigRow, describe_broker, describe_topic
+from sparklog_server.config.describe import (
+    ConfigRow,
+    describe_broker,
+    describe_client_metrics,
+    describe_cluster,
+    describe_group,
+    describe_topic,
+)
+from sparklog_server.controller.resources import CLIENT_METRICS_RESOURCE, GROUP_RESOURCE
 from sparklog_server.controller.topics import check_name
+from sparklog_server.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from sparklog_server.outcome import Refused
 
-_TOPIC = 2
-_BROKER = 4
+LOGGER_RESOURCE = 8
+LISTED_TYPES = (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE, LOGGER_RESOURCE, BROKER_RESOURCE, TOPIC_RESOURCE)
+"""What ListConfigResources lists since version 1, in the order of its answer; before it knew client metrics alone."""
+
+REFUSED_BY_TYPE = {
+    TOPIC_RESOURCE: (Resource.TOPIC, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+    GROUP_RESOURCE: (Resource.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),
+}
+"""The resource to be asked for, and the code of a refusal, by type; the others are a matter of the cluster."""
 
 
 def describe_configs(context: Context, call: Call, request: DescribeConfigsRequest, now: Instant) -> DescribeConfigsResponse:
     """One result for each resource, in the order asked; one that is asked for again is not told again."""
     told: set[tuple[int, str]] = set()
+    description = _Description(context, request)
     results = []
     for resource in request.resources:
+        result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
+        result.error_message = None
         key = (resource.resource_type, resource.resource_name)
-        results.append(_repeated(resource) if key in told else _describe(context, call, resource, request))
+        try:
+            if key in told:
+                # Four bytes could ask for fifty thousand otherwise, as often as a frame has room. Kafka's own client cannot ask twice.
+                raise Refused(ErrorCode.INVALID_REQUEST, "the resource is named more than once")
+            check_allowed(context, call, Operation.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name)
+            result.configs = description.of(resource)
+        except Refused as refusal:
+            result.error_code, result.error_message = refusal.code, refusal.message
         told.add(key)
+        results.append(result)
     return DescribeConfigsResponse(results=results)
 
 
-def _repeated(resource: DescribeConfigsResource) -> DescribeConfigsResult:
-    # Four bytes could ask for fifty thousand otherwise, as often as a frame has room. Kafka's own client cannot ask twice.
-    result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
-    return _refused(result, ErrorCode.INVALID_REQUEST, "the resource is named more than once")
+def list_config_resources(context: Context, call: Call, request: ListConfigResourcesRequest, now: Instant) -> ListConfigResourcesResponse:
+    """The names of what has settings; groups and subscriptions only if they have some of their own."""
+    if not context.allow(call, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, CLUSTER_NAME):
+        return ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    listed = LISTED_TYPES if call.version > 0 else (CLIENT_METRICS_RESOURCE,)
+    wanted = frozenset(request.resource_types or listed)
+    if not wanted.issubset(listed):
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    image = context.image
+    brokers = [str(node_id) for node_id in image.brokers]
+    names: dict[int, list[str]] = {BROKER_RESOURCE: brokers, LOGGER_RESOURCE: brokers, TOPIC_RESOURCE: list(image.topics_by_name)}
+    for own in (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE):
+        names[own] = [name for resource_type, name in image.configs if resource_type == own] if own in wanted else []
+    resources = [ConfigResource(resource_name=name, resource_type=one) for one in listed if one in wanted for name in names[one]]
+    return ListConfigResourcesResponse(config_resources=resources)
 
 
-def _describe(context: Context, call: Call, resource: DescribeConfigsResource, request: DescribeConfigsRequest) -> DescribeConfigsResult:
-    result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
-    rows: list[ConfigRow]
-    if resource.resource_type == _TOPIC:
-        if not context.allow(call, Operation.DESCRIBE_CONFIGS, Resource.TOPIC, resource.resource_name):
-            return _refused(result, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
-        try:
-            check_name(resource.resource_name)
-        except Refused as refusal:
-            return _refused(result, refusal.code, refusal.message)
-        if resource.resource_name not in context.image.topics_by_name:
-            return _refused(result, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
-        rows = describe_topic(context.settings, context.image.topic_config(resource.resource_name))
-    elif resource.resource_type == _BROKER:
-        if not context.allow(call, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, CLUSTER_NAME):
-            return _refused(result, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None)
-        if resource.resource_name not in ("", str(context.settings.node_id)):
-            reason = f"this is broker {context.settings.node_id}, not {resource.resource_name!r}: ask the broker itself"
-            return _refused(result, ErrorCode.INVALID_REQUEST, reason)
-        # The empty name asks for what was set while running for the whole cluster, which nothing can be yet.
-        rows = describe_broker(context.settings) if resource.resource_name else []
-    else:
-        return _refused(result, ErrorCode.INVALID_REQUEST, f"resource type {resource.resource_type} has no configuration here")
-    wanted = resource.configuration_keys
-    result.configs = [_row(row, request) for row in rows if not wanted or row.name in wanted]
-    return result
+def check_allowed(context: Context, call: Call, operation: Operation, resource_type: int, name: str) -> None:
+    """Raise Refused unless the caller may do this to a resource that has settings."""
+    resource, code = REFUSED_BY_TYPE.get(resource_type, (Resource.CLUSTER, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+    if not context.allow(call, operation, resource, CLUSTER_NAME if resource is Resource.CLUSTER else name):
+        raise Refused(code)
 
 
-def _refused(result: DescribeConfigsResult, code: ErrorCode, reason: str | None) -> DescribeConfigsResult:
-    result.error_code = code
-    result.error_message = reason
-    return result
+class _Description:
+    """The answers to one request. Resources without settings of their own are told alike, and their rows are made once."""
+
+    def __init__(self, context: Context, request: DescribeConfigsRequest) -> None:
+        self._context = context
+        self._request = request
+        self._alike: dict[int, list[DescribeConfigsResourceResult]] = {}
+
+    def of(self, resource: DescribeConfigsResource) -> list[DescribeConfigsResourceResult]:
+        """The rows that were asked for; raises Refused."""
+        resource_type, name = resource.resource_type, resource.resource_name
+        layers = self._context.live.layers
+        own = self._context.image.configs.get((resource_type, name), {})
+        if resource_type == TOPIC_RESOURCE:
+            check_name(name)
+            if name not in self._context.image.topics_by_name:
+                raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return self._rows(resource, lambda: describe_topic(layers, own), is_alike=not own)
+        if resource_type == BROKER_RESOURCE:
+            if name == "":
+                return self._rows(resource, lambda: describe_cluster(layers))
+            self._check_node(name, "expected {} or empty string")
+            return self._rows(resource, lambda: describe_broker(layers))
+        if resource_type == GROUP_RESOURCE:
+            _check_named(name, "Group name must not be empty")
+            return self._rows(resource, lambda: describe_group(layers, own), is_alike=not own)
+        if resource_type == CLIENT_METRICS_RESOURCE:
+            _check_named(name, "Client metrics subscription name must not be empty")
+            return self._rows(resource, lambda: describe_client_metrics(own), is_alike=not own)
+        if resource_type == LOGGER_RESOURCE:
+            # One log without levels: there are no loggers, as in a Kafka without Log4j.
+            _check_named(name, "Broker id must not be empty")
+            self._check_node(name, "expected {}")
+            return []
+        raise Refused(ErrorCode.INVALID_REQUEST, f"resource type {resource_type} has no configuration here")
+
+    def _check_node(self, name: str, expected: str) -> None:
+        node_id = str(self._context.settings.node_id)
+        if not name.removeprefix("-").isdecimal() or not name.isascii():
+            raise Refused(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
+        if name != node_id:
+            raise Refused(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, {expected.format(node_id)}, but received {name}")
+
+    def _rows(
+        self, resource: DescribeConfigsResource, describe: Callable[[], list[ConfigRow]], *, is_alike: bool = False
+    ) -> list[DescribeConfigsResourceResult]:
+        wanted = resource.configuration_keys
+        if not is_alike:
+            made = [self._row(row) for row in describe() if not wanted or row.name in wanted]
+        elif resource.resource_type in self._alike:
+            made = self._alike[resource.resource_type]
+        else:
+            made = self._alike[resource.resource_type] = [self._row(row) for row in describe()]
+        return [row for row in made if row.name in wanted] if is_alike and wanted else made
+
+    def _row(self, row: ConfigRow) -> DescribeConfigsResourceResult:
+        request = self._request
+        return DescribeConfigsResourceResult(
+            name=row.name,
+            value=None if row.is_sensitive else row.value,
+            read_only=row.is_read_only,
+            config_source=row.source,
+            is_sensitive=row.is_sensitive,
+            synonyms=[DescribeConfigsSynonym(name=name, value=value, source=source) for name, value, source in row.synonyms]
+            if request.include_synonyms
+            else [],
+            config_type=row.type,
+            documentation=row.doc if request.include_documentation else None,
+        )
 
 
-def _row(row: ConfigRow, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
-    return DescribeConfigsResourceResult(
-        name=row.name,
-        value=None if row.is_sensitive else row.value,
-        read_only=row.is_read_only,
-        config_source=row.source,
-        is_sensitive=row.is_sensitive,
-        synonyms=[DescribeConfigsSynonym(name=name, value=value, source=source) for name, value, source in row.synonyms]
-        if request.include_synonyms
-        else [],
-        config_type=row.type,
-        documentation=row.doc if request.include_documentation else None,
-    )
+def _check_named(name: str, reason: str) -> None:
+    if not name:
+        raise Refused(ErrorCode.INVALID_REQUEST, reason)

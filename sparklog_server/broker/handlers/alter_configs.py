@@ -1,0 +1,128 @@
+"""AlterConfigs and IncrementalAlterConfigs (KIP-133, KIP-339): what a broker refuses by itself; the controller decides on the rest."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import cast
+
+from sparklog.errors import ErrorCode
+from sparklog.model import Instant
+from sparklog.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from sparklog.wire.messages.alter_configs import AlterConfigsResource as Replacement
+from sparklog.wire.messages.alter_configs import AlterConfigsResourceResponse as Replaced
+from sparklog.wire.messages.incremental_alter_configs import AlterConfigsResource as Alteration
+from sparklog.wire.messages.incremental_alter_configs import AlterConfigsResourceResponse as Altered
+from sparklog.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
+from sparklog.wire.schema import Message
+from sparklog_server.broker.authorization import Operation
+from sparklog_server.broker.context import Context, Proposed
+from sparklog_server.broker.handlers.configs import LISTED_TYPES, LOGGER_RESOURCE, check_allowed
+from sparklog_server.broker.session import Call, Parked
+from sparklog_server.controller.alterations import Operation as Change
+from sparklog_server.metadata.image import BROKER_RESOURCE
+from sparklog_server.outcome import Refused
+
+Answer = tuple[int, str | None]
+
+
+def incremental_alter_configs(
+    context: Context, call: Call, request: IncrementalAlterConfigsRequest, now: Instant
+) -> IncrementalAlterConfigsResponse | Parked:
+    """Change settings key by key; each resource is answered by itself."""
+    resources: list[Alteration] = request.resources
+    refused = _refusals(context, call, resources)
+    for index, resource in enumerate(resources):
+        if index not in refused and resource.resource_type == LOGGER_RESOURCE:
+            refused[index] = _logger_answer(resource)
+
+    def response(answers: Sequence[Answer]) -> IncrementalAlterConfigsResponse:
+        named = zip(resources, answers, strict=True)
+        responses = [Altered(code, message, one.resource_type, one.resource_name) for one, (code, message) in named]
+        return IncrementalAlterConfigsResponse(responses=responses)
+
+    def completed(reply: Message) -> Message:
+        decided = cast("IncrementalAlterConfigsResponse", reply).responses
+        return response(_merged(refused, [(one.error_code, one.error_message) for one in decided]))
+
+    allowed = [resource for index, resource in enumerate(resources) if index not in refused]
+    if not allowed:
+        return response(_merged(refused, []))
+    command = IncrementalAlterConfigsRequest(resources=allowed, validate_only=request.validate_only)
+    context.propose(command, Proposed(call, completed), call.session.principal, now)
+    return Parked.MUTING
+
+
+def alter_configs(context: Context, call: Call, request: AlterConfigsRequest, now: Instant) -> AlterConfigsResponse | Parked:
+    """Replace all settings of resources by those given; each resource is answered by itself."""
+    resources: list[Replacement] = request.resources
+    refused = _refusals(context, call, resources)
+    for index, resource in enumerate(resources):
+        if index not in refused and resource.resource_type == LOGGER_RESOURCE:
+            refused[index] = ErrorCode.INVALID_REQUEST, f"Unknown resource type {LOGGER_RESOURCE}"
+
+    def response(answers: Sequence[Answer]) -> AlterConfigsResponse:
+        named = zip(resources, answers, strict=True)
+        return AlterConfigsResponse(
+            responses=[Replaced(code, message, one.resource_type, one.resource_name) for one, (code, message) in named]
+        )
+
+    def completed(reply: Message) -> Message:
+        decided = cast("AlterConfigsResponse", reply).responses
+        return response(_merged(refused, [(one.error_code, one.error_message) for one in decided]))
+
+    allowed = [resource for index, resource in enumerate(resources) if index not in refused]
+    if not allowed:
+        return response(_merged(refused, []))
+    command = AlterConfigsRequest(resources=allowed, validate_only=request.validate_only)
+    context.propose(command, Proposed(call, completed), call.session.principal, now)
+    return Parked.MUTING
+
+
+def _refusals(context: Context, call: Call, resources: Sequence[Alteration | Replacement]) -> dict[int, Answer]:
+    """The answers, by index, to those that the controller need not be asked about."""
+    repeated = Counter((resource.resource_type, resource.resource_name) for resource in resources)
+    refused: dict[int, Answer] = {}
+    for index, resource in enumerate(resources):
+        try:
+            if repeated[resource.resource_type, resource.resource_name] > 1:
+                raise Refused(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            _check(context, call, resource)
+        except Refused as refusal:
+            refused[index] = refusal.code, refusal.message
+    return refused
+
+
+def _check(context: Context, call: Call, resource: Alteration | Replacement) -> None:
+    resource_type, name = resource.resource_type, resource.resource_name
+    if resource_type not in LISTED_TYPES:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
+    check_allowed(context, call, Operation.ALTER_CONFIGS, resource_type, name)
+    if len({config.name for config in resource.configs}) < len(resource.configs):
+        raise Refused(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    nulls = [config.name for config in resource.configs if config.value is None and getattr(config, "config_operation", 0) != Change.DELETE]
+    if nulls:
+        raise Refused(ErrorCode.INVALID_REQUEST, "Null value not supported for : " + ", ".join(nulls))
+    if (name and resource_type == BROKER_RESOURCE) or resource_type == LOGGER_RESOURCE:
+        node_id = str(context.settings.node_id)
+        if not name.isascii() or not name.removeprefix("-").isdigit():
+            raise Refused(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
+        if name != node_id:
+            raise Refused(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node_id}, but received {name}")
+
+
+def _logger_answer(resource: Alteration) -> Answer:
+    """Our log has no levels and so no loggers; the answer is Kafka's for one that does not exist."""
+    for config in resource.configs:
+        if config.config_operation in (Change.APPEND, Change.SUBTRACT):
+            operation = Change(config.config_operation).name
+            return ErrorCode.INVALID_REQUEST, f"{operation} operation is not allowed for the BROKER_LOGGER resource"
+        if config.config_operation not in (Change.SET, Change.DELETE):
+            message = f"Unknown operation type {config.config_operation} is not allowed for the BROKER_LOGGER resource"
+            return ErrorCode.INVALID_REQUEST, message
+        return ErrorCode.INVALID_CONFIG, f"Logger {config.name} does not exist!"
+    return ErrorCode.NONE, None
+
+
+def _merged(refused: dict[int, Answer], decided: Sequence[Answer]) -> list[Answer]:
+    """All answers in the order of the request: those refused by index, the others in between."""
+    rest = iter(decided)
+    return [refused[index] if index in refused else next(rest) for index in range(len(refused) + len(decided))]

@@ -1,0 +1,59 @@
+"""The settings of this broker while it runs: what it was started with, and what the metadata has changed since.
+
+Whoever must see a change asks here again, or is told by the broker when `follow` says that there is one.
+"""
+
+from collections.abc import Callable
+
+from sparklog_server.broker.log_settings import log_settings
+from sparklog_server.config.layers import Layers, dynamic_key
+from sparklog_server.config.settings import BrokerSettings, TopicSettings
+from sparklog_server.controller.configs import layers_in
+from sparklog_server.log.settings import LogSettings
+from sparklog_server.metadata.image import BROKER_RESOURCE, MetadataDelta, MetadataImage
+
+
+class LiveSettings:
+    """What holds for this broker and its topics after the newest published metadata."""
+
+    def __init__(self, static: BrokerSettings, trace: Callable[..., None]) -> None:
+        self._image = MetadataImage()
+        self._trace = trace
+        self._resources = (BROKER_RESOURCE, ""), (BROKER_RESOURCE, str(static.node_id))
+        self.layers = Layers.of(static)
+        self._log_defaults = log_settings(static.topics, static)
+
+    @property
+    def settings(self) -> BrokerSettings:
+        """What holds for the broker."""
+        return self.layers.effective
+
+    def topic(self, name: str) -> TopicSettings:
+        """What holds for a topic."""
+        return TopicSettings.kept(self.settings.topics, self._image.topic_config(name))
+
+    def log(self, topic: str) -> LogSettings:
+        """What holds for the logs of a topic; topics without settings of their own share theirs."""
+        overrides = self._image.topic_config(topic)
+        return log_settings(TopicSettings.kept(self.settings.topics, overrides), self.settings) if overrides else self._log_defaults
+
+    def follow(self, delta: MetadataDelta) -> bool:
+        """The metadata changed; whether settings of this broker did."""
+        self._image = delta.after
+        if not any(resource in delta.configs_changed for resource in self._resources):
+            return False
+        before, self.layers = self.layers, layers_in(delta.after, self.layers.static)
+        self._log_defaults = log_settings(self.settings.topics, self.settings)
+        self._tell(before)
+        return True
+
+    def _tell(self, before: Layers) -> None:
+        """One line for a change; never the values, of which some are secrets."""
+        after = self.layers
+        pairs = ((before.cluster, after.cluster), (before.broker, after.broker))
+        names = sorted({name for old, new in pairs for name in {**old, **new} if old.get(name) != new.get(name)})
+        idle = [name for name in names if (key := dynamic_key(name)) is not None and not key.has_effect]
+        more = {"without_effect": ",".join(idle)} if idle else {}
+        if after.conflict:
+            more["ignored"] = after.conflict
+        self._trace("settings-changed", keys=",".join(names), **more)

@@ -1,0 +1,70 @@
+"""What a subscription to the metrics of clients may set (KIP-714)."""
+
+from collections.abc import Mapping
+from typing import Final, cast
+
+from sparklog.errors import SettingsError
+
+from .keys import Key, Kind
+
+CLIENT_METRICS_KEYS: Final[Mapping[str, Key]] = {
+    key.name: key
+    for key in (
+        Key("interval.ms", Kind.INT, "How often the clients push their metrics."),
+        Key("match", Kind.LIST, "The clients that are meant, as name=pattern; all of them when empty."),
+        Key("metrics", Kind.LIST, "The prefixes of the metrics that are wanted; `*` is all of them."),
+    )
+}
+DEFAULTS: Final[Mapping[str, str]] = {"interval.ms": "300000", "match": "", "metrics": ""}
+INTERVAL_MIN_MS: Final = 100
+INTERVAL_MAX_MS: Final = 3_600_000
+MATCHED: Final = (
+    "client_id",
+    "client_instance_id",
+    "client_software_name",
+    "client_software_version",
+    "client_source_address",
+    "client_source_port",
+)
+
+
+MATCHES_MAX: Final = 64
+"""How many patterns a subscription may have; each is compiled when it is set."""
+
+
+def check_client_metrics(texts: Mapping[str, str]) -> int:
+    """The interval in ms, bounds not considered, of a subscription that is well-formed; raises SettingsError for one that is not.
+
+    Not well-formed are a value that does not parse, an entry that is empty or comes twice, and a pattern that is none.
+    """
+    for name, text in texts.items():
+        value = CLIENT_METRICS_KEYS[name].parse(text)
+        if CLIENT_METRICS_KEYS[name].kind is not Kind.LIST:
+            continue
+        entries = cast(tuple[str, ...], value)
+        if len(set(entries)) != len(entries):
+            raise SettingsError(f"Configuration '{name}' values must not be duplicated.")
+        if "" in entries:
+            raise SettingsError(f"Configuration '{name}' values must not be empty.")
+        if name == "match":
+            if len(entries) > MATCHES_MAX:
+                raise SettingsError(f"Configuration 'match' has {len(entries)} patterns; {MATCHES_MAX} are the most.")
+            for entry in entries:
+                _check_pattern(entry)
+    return cast(int, CLIENT_METRICS_KEYS["interval.ms"].parse(texts.get("interval.ms", DEFAULTS["interval.ms"])))
+
+
+def _check_pattern(entry: str) -> None:
+    import re2  # it takes ten milliseconds, and most brokers never meet a pattern
+
+    matched, equals, pattern = entry.partition("=")
+    is_legal = bool(equals) and bool(pattern) and "=" not in pattern and matched.strip() in MATCHED
+    if is_legal:
+        options = re2.Options()
+        options.log_errors = False
+        try:
+            re2.compile(pattern.strip().encode(), options)
+        except (re2.error, UnicodeEncodeError):
+            is_legal = False
+    if not is_legal:
+        raise SettingsError(f"Illegal client matching pattern: {entry} (it is name=pattern, the name one of {', '.join(MATCHED)})")

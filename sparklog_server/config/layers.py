@@ -1,0 +1,141 @@
+"""The settings of a broker layer by layer: what it was started with, what was set for the cluster and for itself since, what holds.
+
+    default ◄ file and `--set` ◄ cluster-wide, while running ◄ this broker, while running
+
+Only keys that may change while running count in the upper layers (KIP-226); whatever else lies there, from another release or another
+broker, is left alone.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from operator import attrgetter
+from typing import Any, cast
+
+import msgspec
+
+from sparklog.errors import SettingsError
+
+from .keys import LONG_MAX, Key, Kind, Update, text_of
+from .settings import BrokerSettings, broker_keys, key_of, topic_defaults_of
+from .topic_settings import TopicSettings, topic_keys_of_broker
+
+
+def _throttle(name: str, doc: str) -> tuple[Key, str]:
+    return Key(name, Kind.LONG, doc, 0, update=Update.CLUSTER_WIDE, has_effect=False), str(LONG_MAX)
+
+
+DYNAMIC_ONLY: dict[str, tuple[Key, str]] = {
+    key.name: (key, default)
+    for key, default in (
+        _throttle("leader.replication.throttled.rate", "The bytes a second that throttled replicas are sent by this leader."),
+        _throttle("follower.replication.throttled.rate", "The bytes a second that throttled replicas of this follower ask for."),
+        _throttle("replica.alter.log.dirs.io.max.bytes.per.second", "The bytes a second that replicas move at between data directories."),
+    )
+}
+"""(key, default) of what can be set while running and never in a file; tools for reassignments set them and take them back."""
+
+
+class Layers(msgspec.Struct, frozen=True, kw_only=True):
+    """What one broker is told, by layer; `effective` is what holds. Build it by `of`, or by `kept` from what was checked before."""
+
+    static: BrokerSettings
+    cluster: Mapping[str, str]
+    broker: Mapping[str, str]
+    effective: BrokerSettings
+    conflict: str = ""
+
+    @staticmethod
+    def of(static: BrokerSettings, *, cluster: Mapping[str, str] | None = None, broker: Mapping[str, str] | None = None) -> "Layers":
+        """The layers, and what they come to; raises SettingsError if values that are good by themselves contradict each other."""
+        cluster, broker = _changeable(cluster or {}, Update.CLUSTER_WIDE), _changeable(broker or {}, Update.PER_BROKER)
+        effective = _effective(static, cluster, broker) if cluster or broker else static
+        return Layers(static=static, cluster=cluster, broker=broker, effective=effective)
+
+    @staticmethod
+    def kept(static: BrokerSettings, *, cluster: Mapping[str, str], broker: Mapping[str, str]) -> "Layers":
+        """The layers of values that were good when they were set. If the file contradicts them by now, `conflict` says how, and it alone
+        holds: a broker must start for its settings to be mended.
+        """
+        try:
+            return Layers.of(static, cluster=cluster, broker=broker)
+        except SettingsError as error:
+            return Layers(static=static, cluster=cluster, broker=broker, effective=static, conflict=str(error))
+
+    def text(self, name: str) -> str | None:
+        """The value of a broker key that holds, as Kafka writes it; None where there is none, and for keys nobody knows."""
+        key = dynamic_key(name)
+        if key is None:
+            return None
+        for texts in (self.broker, self.cluster, self.static.given):
+            if name in texts:
+                return text_of(key.parse(texts[name]))
+        return default_of(name)
+
+
+def dynamic_key(name: str) -> Key | None:
+    """The definition of a broker key, those that only exist while running included; None for one that nobody knows."""
+    if name in DYNAMIC_ONLY:
+        return DYNAMIC_ONLY[name][0]
+    try:
+        return key_of(name)
+    except SettingsError:
+        return None
+
+
+def default_of(name: str) -> str | None:
+    """The default of a broker key, as text; None where it has none."""
+    if name in broker_keys():
+        return text_of(attrgetter(broker_keys()[name][0])(_defaults()))
+    if name in topic_keys_of_broker():
+        field, key, synonym = topic_keys_of_broker()[name]
+        return text_of(synonym.default if len(key.synonyms) > 1 else getattr(_defaults().topics, field))
+    if name in DYNAMIC_ONLY:
+        return DYNAMIC_ONLY[name][1]
+    from .without_effect import KEYS
+
+    return text_of(KEYS[name][1]) if name in KEYS else None
+
+
+def synonyms_of(name: str) -> list[str]:
+    """The broker keys that supply the same value, in the order in which they are asked, `name` among them."""
+    found = topic_keys_of_broker().get(name)
+    return [synonym.name for synonym in found[1].synonyms] if found else [name]
+
+
+@cache
+def _defaults() -> BrokerSettings:
+    return BrokerSettings()
+
+
+def _changeable(texts: Mapping[str, str], least: Update) -> dict[str, str]:
+    """Of these texts, in order of their keys, those that are values of keys which may change at that level."""
+    kept: dict[str, str] = {}
+    for name in sorted(texts):
+        key = dynamic_key(name)
+        if key is None or key.update is Update.READ_ONLY or (least is Update.CLUSTER_WIDE and key.update is Update.PER_BROKER):
+            continue
+        try:
+            key.parse(texts[name])
+        except SettingsError:
+            continue
+        kept[name] = texts[name]
+    return kept
+
+
+def _effective(static: BrokerSettings, cluster: Mapping[str, str], broker: Mapping[str, str]) -> BrokerSettings:
+    changes: dict[str, Any] = {}
+    group_changes: dict[str, Any] = {}
+    given = dict(static.given)
+    for texts in (cluster, broker):
+        for name, text in texts.items():
+            # A layer's key beats its synonyms of the layers below, whichever of them would win within one layer.
+            for synonym in synonyms_of(name):
+                given.pop(synonym, None)
+            given[name] = text
+            if name in broker_keys():
+                field, key = broker_keys()[name]
+                part, _, field = field.rpartition(".")
+                (group_changes if part else changes)[field] = key.parse(text)
+    topics = TopicSettings.of(msgspec.structs.replace(TopicSettings(), **cast(dict[str, Any], topic_defaults_of(given))), {})
+    groups = msgspec.structs.replace(static.groups, **group_changes)
+    return msgspec.structs.replace(static, topics=topics, groups=groups, **changes)

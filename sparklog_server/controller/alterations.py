@@ -1,0 +1,180 @@
+"""Changes of settings: AlterConfigs replaces all of a resource, IncrementalAlterConfigs changes key by key (KIP-133, KIP-339).
+
+A resource is changed whole or not at all; one that is refused does not hold back the others (ConfigurationControlManager).
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
+
+from sparklog.errors import ErrorCode
+from sparklog.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from sparklog.wire.messages.alter_configs import AlterConfigsResourceResponse as Replaced
+from sparklog.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from sparklog.wire.messages.incremental_alter_configs import AlterConfigsResourceResponse as Altered
+from sparklog.wire.schema import Message
+from sparklog_server.config.keys import Kind, text_of
+from sparklog_server.config.layers import Layers, default_of, dynamic_key
+from sparklog_server.config.topic_settings import TopicSettings, topic_keys
+from sparklog_server.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
+from sparklog_server.metadata.records import ConfigRecord
+from sparklog_server.outcome import Outcome, Refused
+
+from .configs import check_lengths
+from .resources import ResourceChecks
+
+RECORDS_PER_REQUEST_MAX = 10_000
+VALUE_CHARACTERS_PER_REQUEST_MAX = 4 << 20
+RESOURCES_MAX = 100_000
+"""How many resources may have settings: groups and subscriptions need not exist, so nothing else bounds them."""
+
+
+class Operation(IntEnum):
+    """What IncrementalAlterConfigs does to a key."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+_OPERATIONS = "it is one of " + ", ".join(f"{operation.value} ({operation.name})" for operation in Operation)
+_TOPIC_DEFAULTS = TopicSettings()
+
+Resource = tuple[int, str]
+Answer = tuple[ErrorCode, str | None]
+
+
+def incremental_alter_configs(
+    image: MetadataImage, request: IncrementalAlterConfigsRequest, layers: Layers
+) -> Outcome[Message, IncrementalAlterConfigsResponse]:
+    """Change the resources of a request key by key; no resource and no key of one is named twice."""
+    changes = _Changes(image, layers)
+    answers = []
+    for one in request.resources:
+        resource = one.resource_type, one.resource_name
+        try:
+            answers.append(changes.alter(resource, _altered(resource, image.configs.get(resource, {}), one.configs)))
+        except Refused as refusal:
+            answers.append((refusal.code, refusal.message))
+    records, answers = changes.settled(answers)
+    responses = [
+        Altered(error_code=code, error_message=message, resource_type=one.resource_type, resource_name=one.resource_name)
+        for one, (code, message) in zip(request.resources, answers, strict=True)
+    ]
+    return Outcome(() if request.validate_only else records, IncrementalAlterConfigsResponse(responses=responses))
+
+
+def alter_configs(image: MetadataImage, request: AlterConfigsRequest, layers: Layers) -> Outcome[Message, AlterConfigsResponse]:
+    """Replace all settings of the resources of a request by those given; no resource and no key of one is named twice."""
+    changes = _Changes(image, layers)
+    answers = []
+    for one in request.resources:
+        resource = one.resource_type, one.resource_name
+        replaced: dict[str, str | None] = {config.name: config.value for config in one.configs}
+        for name in image.configs.get(resource, {}):
+            replaced.setdefault(name, None)
+        try:
+            answers.append(changes.alter(resource, replaced))
+        except Refused as refusal:
+            answers.append((refusal.code, refusal.message))
+    records, answers = changes.settled(answers)
+    responses = [
+        Replaced(error_code=code, error_message=message, resource_type=one.resource_type, resource_name=one.resource_name)
+        for one, (code, message) in zip(request.resources, answers, strict=True)
+    ]
+    return Outcome(() if request.validate_only else records, AlterConfigsResponse(responses=responses))
+
+
+class _Changes:
+    """The records that the resources of one request come to."""
+
+    def __init__(self, image: MetadataImage, layers: Layers) -> None:
+        self._image = image
+        self._checks = ResourceChecks(image, layers)
+        self._records: list[Message] = []
+        self._characters = 0
+        self._begun = 0
+
+    def alter(self, resource: Resource, changes: Mapping[str, str | None]) -> Answer:
+        """Take up these changes of a resource, None removing a key; raises Refused."""
+        current = self._image.configs.get(resource, {})
+        check_lengths(value for value in changes.values() if value is not None)
+        after = {name: value for name, value in {**current, **changes}.items() if value is not None}
+        self._checks.check(resource, after, changes)
+        if after and not current:
+            self._begun += 1
+            if len(self._image.configs) + self._begun > RESOURCES_MAX:
+                message = f"At most {RESOURCES_MAX} resources may have settings of their own: remove those of some other first."
+                raise Refused(ErrorCode.POLICY_VIOLATION, message)
+        resource_type, resource_name = resource
+        for name, value in changes.items():
+            if current.get(name) != value:
+                self._records.append(ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=name, value=value))
+                self._characters += len(name) + len(value or "") + len(resource_name)
+        return ErrorCode.NONE, None
+
+    def settled(self, answers: list[Answer]) -> tuple[tuple[Message, ...], list[Answer]]:
+        """The records and the answers; together the changes may be too many for one batch."""
+        if len(self._records) <= RECORDS_PER_REQUEST_MAX and self._characters <= VALUE_CHARACTERS_PER_REQUEST_MAX:
+            return tuple(self._records), answers
+        return (), [(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")] * len(answers)
+
+
+def _altered(resource: Resource, current: Mapping[str, str], operations: Iterable[AlterableConfig]) -> dict[str, str | None]:
+    """The new values by key, None for a key that is to go; raises Refused."""
+    changes: dict[str, str | None] = {}
+    for one in operations:
+        if one.config_operation == Operation.DELETE:
+            changes[one.name] = None
+        elif one.config_operation == Operation.SET:
+            changes[one.name] = one.value
+        elif one.config_operation in (Operation.APPEND, Operation.SUBTRACT):
+            operation = Operation(one.config_operation)
+            entries = _entries_before(resource[0], one.name, current.get(one.name), operation)
+            check_lengths([one.value or ""])
+            changes[one.name] = ",".join(_joined(entries, _split(one.value or ""), operation))
+        else:
+            raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown operations type {one.config_operation}: {_OPERATIONS}")
+    return changes
+
+
+def _entries_before(resource_type: int, name: str, current: str | None, operation: Operation) -> list[str]:
+    """The entries of a list that is to be changed, from its default if it was not set; raises Refused for what is no list."""
+    default: str | None = None
+    kind: Kind | None = None
+    if resource_type == TOPIC_RESOURCE and name in topic_keys():
+        field, key = topic_keys()[name]
+        kind, default = key.kind, text_of(getattr(_TOPIC_DEFAULTS, field))
+    elif resource_type == BROKER_RESOURCE and (found := dynamic_key(name)) is not None:
+        kind, default = found.kind, default_of(name)
+    if kind is not Kind.LIST:  # Kafka knows the lists of groups and client metrics for none either
+        raise Refused(ErrorCode.INVALID_CONFIG, f"Can't {operation.name} to key {name} because its type is not LIST.")
+    text = default if current is None else current
+    return [entry for entry in (text or "").split(",") if entry]
+
+
+def _joined(entries: list[str], values: list[str], operation: Operation) -> list[str]:
+    if operation is Operation.APPEND:
+        known = frozenset(entries)
+        return [*entries, *(value for value in dict.fromkeys(values) if value not in known)]
+    spared = []
+    doomed = Counter(values)
+    for entry in entries:
+        if doomed[entry] > 0:
+            doomed[entry] -= 1
+        else:
+            spared.append(entry)
+    return spared
+
+
+def _split(text: str) -> list[str]:
+    """The parts between commas as Java splits: nothing after the last that is not empty."""
+    parts = text.split(",")
+    while len(parts) > 1 and not parts[-1]:
+        parts.pop()
+    return parts
