@@ -4,7 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 from sparklog.model import Instant
+from sparklog.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from sparklog.wire.messages.alter_configs import AlterConfigsRequest
+from sparklog.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from sparklog.wire.messages.api_versions import ApiVersionsRequest
 from sparklog.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from sparklog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -13,9 +15,15 @@ from sparklog.wire.messages.create_topics import CreateTopicsRequest
 from sparklog.wire.messages.delete_groups import DeleteGroupsRequest
 from sparklog.wire.messages.delete_records import DeleteRecordsRequest
 from sparklog.wire.messages.delete_topics import DeleteTopicsRequest
+from sparklog.wire.messages.describe_client_quotas import DescribeClientQuotasRequest
 from sparklog.wire.messages.describe_cluster import DescribeClusterRequest
 from sparklog.wire.messages.describe_configs import DescribeConfigsRequest
 from sparklog.wire.messages.describe_groups import DescribeGroupsRequest
+from sparklog.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from sparklog.wire.messages.describe_producers import DescribeProducersRequest
+from sparklog.wire.messages.describe_quorum import DescribeQuorumRequest
+from sparklog.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from sparklog.wire.messages.elect_leaders import ElectLeadersRequest
 from sparklog.wire.messages.fetch import FetchRequest
 from sparklog.wire.messages.find_coordinator import FindCoordinatorRequest
 from sparklog.wire.messages.heartbeat import HeartbeatRequest
@@ -26,6 +34,7 @@ from sparklog.wire.messages.leave_group import LeaveGroupRequest
 from sparklog.wire.messages.list_config_resources import ListConfigResourcesRequest
 from sparklog.wire.messages.list_groups import ListGroupsRequest
 from sparklog.wire.messages.list_offsets import ListOffsetsRequest
+from sparklog.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from sparklog.wire.messages.metadata import MetadataRequest
 from sparklog.wire.messages.offset_commit import OffsetCommitRequest
 from sparklog.wire.messages.offset_delete import OffsetDeleteRequest
@@ -33,13 +42,19 @@ from sparklog.wire.messages.offset_fetch import OffsetFetchRequest
 from sparklog.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from sparklog.wire.messages.produce import ProduceRequest
 from sparklog.wire.messages.sync_group import SyncGroupRequest
+from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest
+from sparklog.wire.messages.update_features import UpdateFeaturesRequest
 from sparklog.wire.schema import Message
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.handlers.alter_configs import alter_configs, incremental_alter_configs
 from sparklog_server.broker.handlers.api_versions import api_versions
+from sparklog_server.broker.handlers.cluster import describe_cluster, describe_quorum, unregister_broker, update_features
 from sparklog_server.broker.handlers.configs import describe_configs, list_config_resources
 from sparklog_server.broker.handlers.coordinators import find_coordinator
 from sparklog_server.broker.handlers.delete_records import delete_records
+from sparklog_server.broker.handlers.describe_producers import describe_producers
+from sparklog_server.broker.handlers.describe_topics import describe_topic_partitions
+from sparklog_server.broker.handlers.elections import elect_leaders
 from sparklog_server.broker.handlers.epochs import offset_for_leader_epoch
 from sparklog_server.broker.handlers.fetch import fetch
 from sparklog_server.broker.handlers.group_offsets import offset_commit, offset_delete, offset_fetch
@@ -54,10 +69,13 @@ from sparklog_server.broker.handlers.groups import (
     list_groups,
     sync_group,
 )
-from sparklog_server.broker.handlers.metadata import describe_cluster, metadata
+from sparklog_server.broker.handlers.log_dirs import describe_log_dirs
+from sparklog_server.broker.handlers.metadata import metadata
 from sparklog_server.broker.handlers.offsets import list_offsets
 from sparklog_server.broker.handlers.produce import produce
 from sparklog_server.broker.handlers.producers import init_producer_id
+from sparklog_server.broker.handlers.quotas import alter_client_quotas, describe_client_quotas
+from sparklog_server.broker.handlers.reassignments import alter_partition_reassignments, list_partition_reassignments
 from sparklog_server.broker.handlers.topics import create_partitions, create_topics, delete_topics
 from sparklog_server.broker.session import Call, Parked
 
@@ -86,13 +104,24 @@ HANDLERS: dict[int, tuple[Handler, type[Message]]] = {
     23: (offset_for_leader_epoch, OffsetForLeaderEpochRequest),
     32: (describe_configs, DescribeConfigsRequest),
     33: (alter_configs, AlterConfigsRequest),
+    35: (describe_log_dirs, DescribeLogDirsRequest),
     37: (create_partitions, CreatePartitionsRequest),
     42: (delete_groups, DeleteGroupsRequest),
     44: (incremental_alter_configs, IncrementalAlterConfigsRequest),
+    43: (elect_leaders, ElectLeadersRequest),
+    45: (alter_partition_reassignments, AlterPartitionReassignmentsRequest),
+    46: (list_partition_reassignments, ListPartitionReassignmentsRequest),
     47: (offset_delete, OffsetDeleteRequest),
+    48: (describe_client_quotas, DescribeClientQuotasRequest),
+    49: (alter_client_quotas, AlterClientQuotasRequest),
+    55: (describe_quorum, DescribeQuorumRequest),
+    57: (update_features, UpdateFeaturesRequest),
     60: (describe_cluster, DescribeClusterRequest),
+    61: (describe_producers, DescribeProducersRequest),
+    64: (unregister_broker, UnregisterBrokerRequest),
     68: (consumer_group_heartbeat, ConsumerGroupHeartbeatRequest),
     69: (consumer_group_describe, ConsumerGroupDescribeRequest),
+    75: (describe_topic_partitions, DescribeTopicPartitionsRequest),
     74: (list_config_resources, ListConfigResourcesRequest),
 }
 SERVED = tuple(HANDLERS)

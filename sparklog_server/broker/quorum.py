@@ -120,6 +120,11 @@ class Quorum:
         return self._raft.epoch
 
     @property
+    def directory_id(self) -> Uuid:
+        """The directory of the metadata log."""
+        return self._raft.directory_id
+
+    @property
     def high_watermark(self) -> Offset:
         """The end of the committed metadata log."""
         return self._raft.high_watermark

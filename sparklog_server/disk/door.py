@@ -83,6 +83,9 @@ class Disk(Protocol):
     def list(self, directory: str) -> list[str]:
         """The names in a directory, sorted; empty if it is missing."""
 
+    def room(self, directory: str) -> tuple[int, int]:
+        """(total, usable) bytes of the file system that a directory lies in."""
+
     def make_directory(self, *paths: str) -> None:
         """Make directories and their parents, and make their entries durable."""
 

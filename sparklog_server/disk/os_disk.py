@@ -249,6 +249,12 @@ class OsDisk:
             except FileNotFoundError:
                 return []
 
+    def room(self, directory: str) -> tuple[int, int]:
+        """(total, usable) bytes of the file system that a directory lies in; usable by us, who are not the superuser."""
+        with _storage(directory, "statvfs"):
+            found = os.statvfs(directory)
+        return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
+
     def make_directory(self, *paths: str) -> None:
         """Make directories and their parents, and make their entries durable."""
         parents: dict[str, None] = {}

@@ -196,6 +196,10 @@ class LogDir:
 
     # -- partitions
 
+    def room(self) -> tuple[int, int]:
+        """(total, usable) bytes of the file system it lies in. Raises StorageError."""
+        return self._disk.room(self.path)
+
     def create(self, topic_partition: TopicPartition, topic_id: Uuid, settings: LogSettings, now: Instant) -> PartitionLog:
         """Make the directory of a partition and begin its log; no checkpoint may name it. Raises StorageError."""
         assert not self.is_vouched(topic_partition), topic_partition

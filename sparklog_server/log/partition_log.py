@@ -139,6 +139,11 @@ class PartitionLog:
         self._rolls_after_ms = NOT_KNOWN
 
     @property
+    def size(self) -> int:
+        """The bytes of its segments."""
+        return sum(segment.file.size for segment in self._segments.all)
+
+    @property
     def first_segment_offset(self) -> int:
         """The base offset of the oldest segment, at or below the log start offset."""
         return self._segments.all[0].base_offset

@@ -135,6 +135,11 @@ class RaftNode:
         )
 
     @property
+    def directory_id(self) -> Uuid:
+        """The directory that the log lies in."""
+        return self._directory_id
+
+    @property
     def high_watermark(self) -> Offset:
         """Everything below is committed; 0 until a leadership has committed its first record."""
         return Offset(0) if self._leading is None else self._leading.high_watermark

@@ -104,6 +104,9 @@ class SimulatedFile:
         self._disk.check(call, self.path)
 
 
+_UNBOUNDED_BYTES = 1 << 40
+
+
 class SimulatedDisk:
     """Files in memory.
 
@@ -232,6 +235,12 @@ class SimulatedDisk:
         prefix = f"{directory}/"
         inside = [path[len(prefix) :] for names in (self._live, self._directories) for path in names if path.startswith(prefix)]
         return sorted(name for name in inside if "/" not in name)
+
+    def room(self, directory: str) -> tuple[int, int]:
+        """(total, usable) bytes: all directories lie in one file system."""
+        self.check("statvfs", directory)
+        total = _UNBOUNDED_BYTES if self.capacity_bytes is None else self.capacity_bytes
+        return total, max(total - self.used_bytes, 0)
 
     def make_directory(self, *paths: str) -> None:
         """Make directories and their parents, and make their entries durable."""

@@ -1,9 +1,8 @@
-"""Metadata and DescribeCluster: who the brokers are, as seen from the listener that was asked, and who leads what."""
+"""Metadata: who the brokers are, as seen from the listener that was asked, and who leads what."""
 
 from sparklog.errors import ErrorCode
 from sparklog.model import ZERO_UUID, Instant
 from sparklog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from sparklog.wire.messages.describe_cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
 from sparklog.wire.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -11,7 +10,7 @@ from sparklog.wire.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
+from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.context import AutoCreation, Context
 from sparklog_server.broker.internal_topics import INTERNAL_TOPICS
 from sparklog_server.broker.session import Call
@@ -23,8 +22,6 @@ _AUTO_CREATED_MAX = 100
 """How many topics one request creates by naming them; a client that still misses some asks again."""
 _EMPTY_MEANS_ALL_BEFORE = 1
 _TOPIC_IDS_SINCE = 12  # versions 10 and 11 have the field, and Kafka never served it there
-_BROKER_ENDPOINTS = 1
-_MISMATCHED_ENDPOINT_SINCE = 1
 
 
 def metadata(context: Context, call: Call, request: MetadataRequest, now: Instant) -> MetadataResponse:
@@ -108,23 +105,3 @@ def _create(context: Context, call: Call, names: list[str], now: Instant) -> Non
     context.auto_creations.update(wanted)
     topics = [CreatableTopic(name=name, num_partitions=-1, replication_factor=-1) for name in wanted]
     context.propose(CreateTopicsRequest(topics=topics, timeout_ms=30_000), AutoCreation(tuple(wanted)), call.session.principal, now)
-
-
-def describe_cluster(context: Context, call: Call, request: DescribeClusterRequest, now: Instant) -> DescribeClusterResponse:
-    """The brokers of the cluster with the listener that was asked (KIP-700, KIP-919)."""
-    if request.endpoint_type != _BROKER_ENDPOINTS:
-        code = ErrorCode.MISMATCHED_ENDPOINT_TYPE if call.version >= _MISMATCHED_ENDPOINT_SINCE else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
-        return DescribeClusterResponse(error_code=code, error_message="this is a broker endpoint; controllers are not asked here")
-    if not context.allow(call, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME):
-        return DescribeClusterResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    return DescribeClusterResponse(
-        cluster_id=context.cluster_id,
-        controller_id=context.settings.node_id,
-        brokers=[
-            DescribeClusterBroker(
-                broker_id=broker.node_id, host=endpoint.host, port=endpoint.port, rack=broker.rack, is_fenced=broker.is_fenced
-            )
-            for broker in context.image.brokers.values()
-            if (request.include_fenced_brokers or not broker.is_fenced) and (endpoint := broker.endpoint(call.session.listener)) is not None
-        ],
-    )

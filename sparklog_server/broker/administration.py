@@ -1,0 +1,63 @@
+"""What the handlers of administration share: commands for the controller that need a right on the cluster, and the rights a caller has."""
+
+from collections.abc import Iterable
+
+from sparklog.errors import ErrorCode
+from sparklog.model import Instant
+from sparklog.wire.schema import Message
+from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
+from sparklog_server.broker.context import Context, Proposed
+from sparklog_server.broker.session import Call, Parked
+from sparklog_server.controller.refusals import refusal_of
+
+_OF_TOPICS = (
+    Operation.READ,
+    Operation.WRITE,
+    Operation.CREATE,
+    Operation.DELETE,
+    Operation.ALTER,
+    Operation.DESCRIBE,
+    Operation.DESCRIBE_CONFIGS,
+    Operation.ALTER_CONFIGS,
+)
+_OF_CLUSTERS = (
+    Operation.CREATE,
+    Operation.ALTER,
+    Operation.DESCRIBE,
+    Operation.CLUSTER_ACTION,
+    Operation.DESCRIBE_CONFIGS,
+    Operation.ALTER_CONFIGS,
+    Operation.IDEMPOTENT_WRITE,
+)
+
+
+def propose_if_allowed(context: Context, call: Call, command: Message, operation: Operation, now: Instant) -> Message | Parked:
+    """Have the controller decide `command`, which needs this right on the cluster; its reply is the answer."""
+    if not context.allow(call, operation, Resource.CLUSTER, CLUSTER_NAME):
+        return refusal_of(command, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
+    context.propose(command, Proposed(call), call.session.principal, now)
+    return Parked.MUTING
+
+
+def operations_on_topic(context: Context, call: Call, topic: str) -> int:
+    """What the caller may do to a topic, as a set of bits by Kafka's numbers (KIP-430)."""
+    return _bits(operation for operation in _OF_TOPICS if context.allow(call, operation, Resource.TOPIC, topic))
+
+
+def operations_on_cluster(context: Context, call: Call) -> int:
+    """What the caller may do to the cluster, as a set of bits by Kafka's numbers (KIP-430)."""
+    return _bits(operation for operation in _OF_CLUSTERS if context.allow(call, operation, Resource.CLUSTER, CLUSTER_NAME))
+
+
+def _bits(operations: Iterable[Operation]) -> int:
+    return sum(1 << operation for operation in operations)
+
+
+def names_too_many(context: Context, call: Call, partition_count: int) -> bool:
+    """Whether a request names more partitions than a cluster can have: the session ends, for the answer would be as long."""
+    partitions_max = context.settings.sparklog_partitions_max
+    if partition_count <= partitions_max:
+        return False
+    named = f"a request of API {call.api_key} that names {partition_count} partitions"
+    context.disconnect(call.session, f"{named}, where sparklog.partitions.max is {partitions_max}")
+    return True

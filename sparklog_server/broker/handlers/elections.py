@@ -1,0 +1,16 @@
+"""ElectLeaders: other replicas are to lead (KIP-460)."""
+
+from sparklog.model import Instant
+from sparklog.wire.messages.elect_leaders import ElectLeadersRequest
+from sparklog.wire.schema import Message
+from sparklog_server.broker.administration import names_too_many, propose_if_allowed
+from sparklog_server.broker.authorization import Operation
+from sparklog_server.broker.context import Context
+from sparklog_server.broker.session import Call, Parked
+
+
+def elect_leaders(context: Context, call: Call, request: ElectLeadersRequest, now: Instant) -> Message | Parked:
+    """Elect the preferred replicas, or any replica where nobody leads; for all partitions if none are named."""
+    if names_too_many(context, call, sum(len(topic.partitions) for topic in request.topic_partitions or ())):
+        return Parked.SILENT
+    return propose_if_allowed(context, call, request, Operation.ALTER, now)

@@ -1,0 +1,493 @@
+"""What administrators ask of a cluster of one: Kafka's answers, also where there is nothing to do."""
+
+from typing import TypeVar
+
+import pytest
+
+from sparklog.errors import ErrorCode
+from sparklog.model import ZERO_UUID
+from sparklog.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from sparklog.wire.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
+from sparklog.wire.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from sparklog.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from sparklog.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest, DescribeLogDirsResponse
+from sparklog.wire.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse
+from sparklog.wire.messages.describe_producers import TopicRequest as ProducersOf
+from sparklog.wire.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartitionData,
+    DescribeQuorumRequestTopicData,
+    DescribeQuorumResponse,
+)
+from sparklog.wire.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    TopicRequest,
+)
+from sparklog.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
+from sparklog.wire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    ListPartitionReassignmentsTopics,
+)
+from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from sparklog.wire.messages.produce import ProduceResponse
+from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from sparklog.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
+from sparklog.wire.schema import Message
+from sparklog_server.broker.authorization import Operation, Resource
+from sparklog_server.simulation.cluster import SimulatedConnection
+from tests.broker.world import ACKS_ALL, PRODUCE_BY_NAME, World, produce, produced
+
+M = TypeVar("M", bound=Message)
+NODE = 1
+UNKNOWN_NODE = 7
+HOSTILE_NAMES = ("n" * 250, "..", ".", "", "a\0b", "a/b", "ü")
+NOTHING_NEEDED = "Leader election not needed for topic partition."
+
+
+class Admin:
+    """A connection that asks and gets typed answers."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.connection: SimulatedConnection = world.node.connect()
+
+    def ask(self, request: Message, version: int, reply: type[M]) -> M:
+        answer = self.world.ask(self.connection, request, version, reply)
+        assert isinstance(answer, reply)
+        return answer
+
+    def create(self, *topics: CreatableTopic, validate_only: bool = False) -> list[CreatableTopicResult]:
+        request = CreateTopicsRequest(topics=list(topics), timeout_ms=1000, validate_only=validate_only)
+        return self.ask(request, 7, CreateTopicsResponse).topics
+
+    def partitions_of(self, topic: str) -> list[int]:
+        """How its partitions are numbered, whoever leads them; empty if there is none of that name."""
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+        return [part.partition_index for part in self.ask(request, 12, MetadataResponse).topics[0].partitions]
+
+    def grow(
+        self, topic: str, count: int, assignments: list[list[int]] | None = None, *, validate_only: bool = False
+    ) -> tuple[int, str | None]:
+        given = None if assignments is None else [CreatePartitionsAssignment(one) for one in assignments]
+        asked = [CreatePartitionsTopic(name=topic, count=count, assignments=given)]
+        request = CreatePartitionsRequest(topics=asked, timeout_ms=1000, validate_only=validate_only)
+        result = self.ask(request, 3, CreatePartitionsResponse).results[0]
+        return result.error_code, result.error_message
+
+    def describe(self, *names: str, limit: int = 2000, cursor: Cursor | None = None) -> DescribeTopicPartitionsResponse:
+        topics = [TopicRequest(name) for name in names]
+        request = DescribeTopicPartitionsRequest(topics=topics, response_partition_limit=limit, cursor=cursor)
+        return self.ask(request, 0, DescribeTopicPartitionsResponse)
+
+
+def assigned(name: str, *nodes: list[int], partitions: int = -1, factor: int = -1) -> CreatableTopic:
+    """A topic with its replicas written out."""
+    assignments = [CreatableReplicaAssignment(index, one) for index, one in enumerate(nodes)]
+    return CreatableTopic(name=name, num_partitions=partitions, replication_factor=factor, assignments=assignments)
+
+
+def sized(name: str, partitions: int = 1, factor: int = 1) -> CreatableTopic:
+    """A topic by its numbers."""
+    return CreatableTopic(name=name, num_partitions=partitions, replication_factor=factor)
+
+
+@pytest.fixture
+def admin(world: World) -> Admin:
+    return Admin(world)
+
+
+# -- creating and deleting
+
+
+def test_what_is_only_validated_is_answered_as_if_it_were_made_and_is_not(admin: Admin) -> None:
+    (result,) = admin.create(sized("t", 3), validate_only=True)
+    assert (result.error_code, result.num_partitions, result.replication_factor) == (0, 3, 1)
+    assert admin.partitions_of("t") == []
+    admin.create(sized("t"))
+    assert admin.grow("t", 5, validate_only=True) == (0, None)
+    assert admin.partitions_of("t") == [0]
+
+
+@pytest.mark.parametrize(
+    ("topic", "code", "said"),
+    [
+        (assigned("t", [NODE], partitions=1), ErrorCode.INVALID_REQUEST, "numPartitions was not set to -1"),
+        (assigned("t", [NODE], factor=1), ErrorCode.INVALID_REQUEST, "replication factor was not set to -1"),
+        (assigned("t", []), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "includes an empty replica list"),
+        (assigned("t", [NODE, NODE]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "includes the broker 1 more than once"),
+        (assigned("t", [UNKNOWN_NODE]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "broker 7, but no such broker is registered"),
+        (assigned("t", [-1]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "broker -1, but no such broker is registered"),
+        (sized("t", 0), ErrorCode.INVALID_PARTITIONS, "non-positive"),
+        (sized("t", -2), ErrorCode.INVALID_PARTITIONS, "non-positive"),
+        (sized("t", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR, "larger than 0"),
+        (sized("t", 1, 3), ErrorCode.INVALID_REPLICATION_FACTOR, "Unable to replicate the partition 3 time(s)"),
+        (sized("t", 1_000_000), ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions"),
+    ],
+)
+def test_a_topic_that_cannot_be_made_is_refused_with_kafkas_reason(admin: Admin, topic: CreatableTopic, code: ErrorCode, said: str) -> None:
+    (result,) = admin.create(topic)
+    assert (result.error_code, said in (result.error_message or "")) == (code, True), result.error_message
+    assert admin.partitions_of("t") == []
+
+
+def test_replicas_that_are_written_out_are_taken_by_index_and_a_gap_is_refused(admin: Admin) -> None:
+    assert admin.create(assigned("t", [NODE], [NODE]))[0].error_code == 0
+    assert admin.partitions_of("t") == [0, 1]
+    gap = CreatableTopic("u", -1, -1, [CreatableReplicaAssignment(0, [NODE]), CreatableReplicaAssignment(2, [NODE])])
+    assert admin.create(gap)[0].error_message == "partitions should be a consecutive 0-based integer sequence"
+    twice = CreatableTopic("u", -1, -1, [CreatableReplicaAssignment(0, [NODE]), CreatableReplicaAssignment(0, [NODE])])
+    assert admin.create(twice)[0].error_message == "Found multiple manual partition assignments for partition 0"
+
+
+def test_bad_names_are_refused_one_by_one_and_the_good_one_is_made(admin: Admin) -> None:
+    results = admin.create(*(sized(name) for name in HOSTILE_NAMES), sized("good"))
+    assert {one.name: one.error_code for one in results} == dict.fromkeys(HOSTILE_NAMES, ErrorCode.INVALID_TOPIC_EXCEPTION) | {"good": 0}
+
+
+def test_a_hundred_thousand_topics_in_one_request_end_the_session_and_nobody_elses(admin: Admin) -> None:
+    other = Admin(admin.world)
+    admin.connection.send(CreateTopicsRequest(topics=[sized(f"t{n}") for n in range(100_000)]), 7, CreateTopicsResponse)
+    admin.world.settle()
+    assert admin.connection.is_closed
+    assert other.create(sized("t"))[0].error_code == 0
+
+
+@pytest.mark.parametrize(
+    ("count", "assignments", "code", "said"),
+    [
+        (2, None, ErrorCode.INVALID_PARTITIONS, "Topic already has 2 partition(s)."),
+        (1, None, ErrorCode.INVALID_PARTITIONS, "The topic t currently has 2 partition(s); 1 would not be an increase."),
+        (-1, None, ErrorCode.INVALID_PARTITIONS, "would not be an increase"),
+        (4, [[NODE]], ErrorCode.INVALID_REPLICA_ASSIGNMENT, "add 2 additional partition(s), but only 1 assignment(s)"),
+        (3, [[]], ErrorCode.INVALID_REPLICA_ASSIGNMENT, "includes an empty replica list"),
+        (3, [[UNKNOWN_NODE]], ErrorCode.INVALID_REPLICA_ASSIGNMENT, "no such broker is registered"),
+        (3, [[NODE, NODE]], ErrorCode.INVALID_REPLICA_ASSIGNMENT, "more than once"),
+        (1_000_000, None, ErrorCode.POLICY_VIOLATION, "sparklog.partitions.max"),
+    ],
+)
+def test_a_topic_that_cannot_grow_stays_as_it_is(
+    admin: Admin, count: int, assignments: list[list[int]] | None, code: ErrorCode, said: str
+) -> None:
+    admin.create(sized("t", 2))
+    got, message = admin.grow("t", count, assignments)
+    assert (got, said in (message or "")) == (code, True), message
+    assert admin.partitions_of("t") == [0, 1]
+
+
+def test_a_topic_grows_by_the_replicas_that_are_written_out(admin: Admin) -> None:
+    admin.create(sized("t"))
+    assert admin.grow("t", 3, [[NODE], [NODE]]) == (0, None)
+    assert admin.partitions_of("t") == [0, 1, 2]
+    assert admin.grow("missing", 3)[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_topics_are_deleted_by_id_and_an_unknown_id_is_told_as_such(admin: Admin) -> None:
+    (made,) = admin.create(sized("t"))
+    states = [DeleteTopicState(None, made.topic_id), DeleteTopicState(None, b"x" * 16), DeleteTopicState(None, ZERO_UUID)]
+    results = admin.ask(DeleteTopicsRequest(topics=states, timeout_ms=1000), 6, DeleteTopicsResponse).responses
+    assert sorted((one.error_code, one.name) for one in results if one.name is not None) == [(0, "t")]
+    assert sorted(one.error_code for one in results if one.name is None) == [ErrorCode.INVALID_REQUEST, ErrorCode.UNKNOWN_TOPIC_ID]
+    assert admin.partitions_of("t") == []
+
+
+# -- describing
+
+
+def test_partitions_are_described_page_by_page_in_the_order_of_names(admin: Admin) -> None:
+    admin.create(sized("b", 3), sized("a", 2), sized("c", 1))
+    seen: list[tuple[str | None, int]] = []
+    pages, cursor = 0, None
+    while pages == 0 or cursor is not None:
+        page = admin.describe(limit=2, cursor=cursor)
+        seen += [(topic.name, part.partition_index) for topic in page.topics for part in topic.partitions]
+        pages, cursor = pages + 1, page.next_cursor
+    assert seen == [("a", 0), ("a", 1), ("b", 0), ("b", 1), ("b", 2), ("c", 0)]
+    assert pages == 3
+    (topic,) = admin.describe("a").topics
+    part = topic.partitions[0]
+    assert (part.leader_id, part.replica_nodes, part.isr_nodes, part.offline_replicas) == (NODE, [NODE], [NODE], [])
+    assert (part.eligible_leader_replicas, part.last_known_elr) == ([], [])
+    assert topic.topic_authorized_operations == sum(1 << one for one in (3, 4, 5, 6, 7, 8, 10, 11))
+
+
+def test_a_page_ends_where_the_next_topic_begins_also_if_that_does_not_exist(admin: Admin) -> None:
+    admin.create(sized("a", 2))
+    page = admin.describe("a", "missing", limit=2)
+    assert page.next_cursor == Cursor("missing", 0)
+    rest = admin.describe("a", "missing", limit=2, cursor=page.next_cursor)
+    assert [(one.name, one.error_code) for one in rest.topics] == [("missing", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
+    assert rest.next_cursor is None
+
+
+def test_a_limit_below_one_still_brings_a_partition_and_a_huge_one_no_more_than_the_broker_allows(world: World) -> None:
+    admin = Admin(world)
+    admin.create(sized("a", 3))
+    for limit, count in ((0, 1), (-5, 1), (2**31 - 1, 3)):
+        assert len(admin.describe("a", limit=limit).topics[0].partitions) == count
+
+
+@pytest.mark.parametrize("cursor", [Cursor("a", -1), Cursor("b", 0)])
+def test_a_cursor_that_points_nowhere_is_an_invalid_request(admin: Admin, cursor: Cursor) -> None:
+    admin.create(sized("a"), sized("b"))
+    assert [(one.name, one.error_code) for one in admin.describe("a", cursor=cursor).topics] == [("a", ErrorCode.INVALID_REQUEST)]
+
+
+def test_a_cursor_behind_the_last_partition_finds_none(admin: Admin) -> None:
+    admin.create(sized("a"))
+    page = admin.describe(cursor=Cursor("a", 2**31 - 1))
+    assert ([topic.partitions for topic in page.topics], page.next_cursor) == ([[]], None)
+
+
+def test_hostile_names_are_described_as_what_they_are(admin: Admin) -> None:
+    told = admin.describe(*HOSTILE_NAMES, "missing")
+    codes = {one.name: one.error_code for one in told.topics}
+    expected = dict.fromkeys(HOSTILE_NAMES, ErrorCode.INVALID_TOPIC_EXCEPTION) | {"missing": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert codes == expected
+
+
+def test_the_cluster_tells_what_the_caller_may_do_only_if_it_is_asked(admin: Admin) -> None:
+    told = admin.ask(DescribeClusterRequest(include_cluster_authorized_operations=True), 2, DescribeClusterResponse)
+    assert told.cluster_authorized_operations == sum(1 << one for one in (5, 7, 8, 9, 10, 11, 12))
+    assert (told.controller_id, told.endpoint_type) == (NODE, 1)
+    assert admin.ask(DescribeClusterRequest(), 2, DescribeClusterResponse).cluster_authorized_operations == -(2**31)
+
+
+@pytest.mark.parametrize(("kind", "code"), [(2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (9, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)])
+def test_a_broker_does_not_answer_for_controllers(admin: Admin, kind: int, code: ErrorCode) -> None:
+    assert admin.ask(DescribeClusterRequest(endpoint_type=kind), 1, DescribeClusterResponse).error_code == code
+
+
+def quorum_of(topic: str, partition: int = 0) -> DescribeQuorumRequest:
+    return DescribeQuorumRequest([DescribeQuorumRequestTopicData(topic, [DescribeQuorumRequestPartitionData(partition)])])
+
+
+def test_the_quorum_of_one_leads_itself_and_has_everything(admin: Admin) -> None:
+    told = admin.ask(quorum_of("__cluster_metadata"), 2, DescribeQuorumResponse)
+    part = told.topics[0].partitions[0]
+    (voter,) = part.current_voters
+    assert (part.leader_id, voter.replica_id, part.observers) == (NODE, NODE, [])
+    assert part.high_watermark == voter.log_end_offset > 0
+    assert voter.replica_directory_id != ZERO_UUID
+    assert [(node.node_id, node.listeners[0].port) for node in told.nodes] == [(NODE, 9092)]
+
+
+@pytest.mark.parametrize(("topic", "partition"), [("t", 0), ("__cluster_metadata", 1)])
+def test_no_other_partition_has_a_quorum(admin: Admin, topic: str, partition: int) -> None:
+    part = admin.ask(quorum_of(topic, partition), 2, DescribeQuorumResponse).topics[0].partitions[0]
+    assert (part.partition_index, part.error_code) == (partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def test_producers_are_told_with_their_last_sequence(admin: Admin) -> None:
+    world = admin.world
+    admin.create(sized("t"))
+    for sequence in (0, 1):
+        batch = world.batch(b"x", producer_id=5, producer_epoch=3, base_sequence=sequence)
+        world.ask(admin.connection, produce("t", batch, acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse)
+    request = DescribeProducersRequest([ProducersOf("t", [0, 1, 0]), ProducersOf("missing", [0]), ProducersOf("a/b", [0])])
+    first, missing, bad = admin.ask(request, 0, DescribeProducersResponse).topics
+    (state,) = first.partitions[0].active_producers
+    assert (state.producer_id, state.producer_epoch, state.last_sequence, state.current_txn_start_offset) == (5, 3, 1, -1)
+    assert state.last_timestamp > 0
+    assert [one.error_code for one in first.partitions] == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_REQUEST]
+    assert missing.partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert bad.partitions[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+# -- log directories
+
+
+def test_log_directories_tell_sizes_and_room() -> None:
+    world = World(1, **{"log.dirs": "/a,/b"})
+    world.node.start()
+    world.settle()
+    admin = Admin(world)
+    admin.create(sized("t", 2), sized("u"))
+    batch = world.batch(b"x" * 100)
+    assert produced(world.ask(admin.connection, produce("t", batch, acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse)) == (0, 0)
+    told = admin.ask(DescribeLogDirsRequest(topics=None), 5, DescribeLogDirsResponse)
+    assert [(one.log_dir, one.error_code) for one in told.results] == [("/a", 0), ("/b", 0)]
+    sizes = {(topic.name, part.partition_index): part for one in told.results for topic in one.topics for part in topic.partitions}
+    assert {key: part.partition_size for key, part in sizes.items()} == {("t", 0): len(batch), ("t", 1): 0, ("u", 0): 0}
+    assert {(part.offset_lag, part.is_future_key) for part in sizes.values()} == {(0, False)}
+    for one in told.results:
+        assert one.total_bytes > one.usable_bytes > 0
+    only = [DescribableLogDirTopic("t", [1, 9]), DescribableLogDirTopic("missing", [0])]
+    told = admin.ask(DescribeLogDirsRequest(topics=only), 5, DescribeLogDirsResponse)
+    assert [(topic.name, part.partition_index) for one in told.results for topic in one.topics for part in topic.partitions] == [("t", 1)]
+    assert all(not one.topics for one in admin.ask(DescribeLogDirsRequest(topics=[]), 5, DescribeLogDirsResponse).results)
+
+
+@pytest.mark.parametrize("call", ["statvfs", "append"])
+def test_a_log_directory_that_failed_is_told_as_such(call: str) -> None:
+    world = World(1, **{"log.dirs": "/a,/b"})
+    world.node.start()
+    world.settle()
+    admin = Admin(world)
+    admin.create(sized("t", 2))
+    world.disk.fault = lambda asked, path: "EIO" if asked == call and path.startswith("/b") else None
+    for partition in (0, 1):
+        world.ask(admin.connection, produce("t", world.batch(b"x"), partition=partition), PRODUCE_BY_NAME, ProduceResponse)
+    first, second = admin.ask(DescribeLogDirsRequest(topics=None), 5, DescribeLogDirsResponse).results
+    assert (first.error_code, len(first.topics)) == (0, 1)
+    assert (second.error_code, second.topics, second.total_bytes) == (ErrorCode.KAFKA_STORAGE_ERROR, [], -1)
+
+
+# -- elections and reassignments
+
+
+def elected(admin: Admin, kind: int, topics: list[TopicPartitions] | None) -> tuple[int, dict[tuple[str, int], tuple[int, str | None]]]:
+    told = admin.ask(ElectLeadersRequest(election_type=kind, topic_partitions=topics, timeout_ms=1000), 2, ElectLeadersResponse)
+    return told.error_code, {
+        (topic.topic, part.partition_id): (part.error_code, part.error_message)
+        for topic in told.replica_election_results
+        for part in topic.partition_result
+    }
+
+
+@pytest.mark.parametrize("kind", [0, 1])
+def test_a_leader_that_leads_is_not_elected_again(admin: Admin, kind: int) -> None:
+    admin.create(sized("t"))
+    asked = [TopicPartitions("t", [0, 1]), TopicPartitions("missing", [0])]
+    assert elected(admin, kind, asked) == (
+        0,
+        {
+            ("t", 0): (ErrorCode.ELECTION_NOT_NEEDED, NOTHING_NEEDED),
+            ("t", 1): (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "No such partition as t-1"),
+            ("missing", 0): (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "No such topic as missing"),
+        },
+    )
+    assert elected(admin, kind, None) == (0, {})
+
+
+def test_an_unknown_kind_of_election_is_an_invalid_request(admin: Admin) -> None:
+    code, told = elected(admin, 5, [TopicPartitions("t", [0])])
+    assert (code, told) == (ErrorCode.INVALID_REQUEST, {("t", 0): (ErrorCode.INVALID_REQUEST, "Unknown election type 5")})
+
+
+def test_a_million_partitions_in_one_request_end_the_session(admin: Admin) -> None:
+    admin.connection.send(ElectLeadersRequest(topic_partitions=[TopicPartitions("t", [0] * 1_000_000)]), 2, ElectLeadersResponse)
+    admin.world.settle()
+    assert admin.connection.is_closed
+    assert Admin(admin.world).create(sized("t"))[0].error_code == 0
+
+
+def reassigned(
+    admin: Admin, replicas: list[int] | None, *, topic: str = "t", partition: int = 0, may_shrink: bool = True
+) -> tuple[int, str | None]:
+    asked = [ReassignableTopic(topic, [ReassignablePartition(partition, replicas)])]
+    request = AlterPartitionReassignmentsRequest(topics=asked, allow_replication_factor_change=may_shrink)
+    told = admin.ask(request, 1, AlterPartitionReassignmentsResponse)
+    assert told.error_code == 0
+    part = told.responses[0].partitions[0]
+    return part.error_code, part.error_message
+
+
+def test_in_a_cluster_of_one_replicas_can_only_stay_where_they_are(admin: Admin) -> None:
+    admin.create(sized("t"))
+    assert reassigned(admin, [NODE]) == (0, None)
+    assert reassigned(admin, None) == (ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, None)
+    bad = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert reassigned(admin, []) == (bad, "The manual partition assignment includes an empty replica list.")
+    assert reassigned(admin, [UNKNOWN_NODE])[0] == bad
+    assert reassigned(admin, [NODE, NODE]) == (bad, "The manual partition assignment includes the broker 1 more than once.")
+    code, message = reassigned(admin, [NODE, UNKNOWN_NODE], may_shrink=False)
+    assert (code, message) == (ErrorCode.INVALID_REPLICATION_FACTOR, "The replication factor is changed from 1 to 2")
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert reassigned(admin, [NODE], partition=5) == (unknown, "Unable to find partition t:5.")
+    assert reassigned(admin, [NODE], topic="missing") == (unknown, "Unable to find a topic named missing.")
+    for topics in (None, [ListPartitionReassignmentsTopics("t", [0, 1]), ListPartitionReassignmentsTopics("missing", [0])]):
+        told = admin.ask(ListPartitionReassignmentsRequest(topics=topics), 0, ListPartitionReassignmentsResponse)
+        assert (told.error_code, told.topics) == (0, [])
+
+
+# -- features and brokers
+
+
+def features_set(
+    admin: Admin, name: str, level: int, kind: int = 1, *, validate_only: bool = False, version: int = 2
+) -> tuple[int, str | None]:
+    update = FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=kind)
+    request = UpdateFeaturesRequest(feature_updates=[update], validate_only=validate_only)
+    told = admin.ask(request, version, UpdateFeaturesResponse)
+    return told.error_code, told.error_message
+
+
+def test_features_move_only_within_what_is_supported(admin: Admin) -> None:
+    assert features_set(admin, "metadata.version", 30) == (0, None)
+    failed = "The update failed for all features since the following feature had an error: Invalid update version "
+    code = ErrorCode.INVALID_UPDATE_VERSION
+    expected = failed + "29 for feature metadata.version. Local controller 1 only supports versions 30"
+    assert features_set(admin, "metadata.version", 29, 2) == (code, expected)
+    expected = failed + "1 for feature no.such. Local controller 1 does not support this feature."
+    assert features_set(admin, "no.such", 1) == (code, expected)
+    assert features_set(admin, "metadata.version", -1)[0] == code
+    assert features_set(admin, "metadata.version", 30, 9)[0] == code
+
+
+def test_before_version_2_each_feature_has_a_result_of_its_own(admin: Admin) -> None:
+    request = UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey("metadata.version", 30)], validate_only=True)
+    told = admin.ask(request, 1, UpdateFeaturesResponse)
+    assert [(one.feature, one.error_code) for one in told.results] == [("metadata.version", 0)]
+
+
+def test_a_broker_that_nobody_knows_cannot_be_forgotten(admin: Admin) -> None:
+    told = admin.ask(UnregisterBrokerRequest(UNKNOWN_NODE), 0, UnregisterBrokerResponse)
+    assert (told.error_code, told.error_message) == (ErrorCode.BROKER_ID_NOT_REGISTERED, "Broker ID 7 is not currently registered")
+
+
+def test_a_broker_that_is_forgotten_while_it_lives_is_known_again_after_a_restart_with_all_it_has(world: World) -> None:
+    admin = Admin(world)
+    admin.create(sized("t"))
+    world.ask(admin.connection, produce("t", world.batch(b"x"), acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse)
+    assert admin.ask(UnregisterBrokerRequest(NODE), 0, UnregisterBrokerResponse).error_code == 0
+    assert admin.ask(DescribeClusterRequest(), 2, DescribeClusterResponse).brokers == []
+    assert admin.create(sized("u"))[0].error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+    world.node.stop()
+    world.node.start()
+    world.settle()
+    admin = Admin(world)
+    (topic,) = admin.describe("t").topics
+    assert topic.partitions[0].leader_id == NODE
+    assert produced(world.ask(admin.connection, produce("t", world.batch(b"y"), acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse)) == (0, 1)
+
+
+# -- rights
+
+
+def test_who_may_not_administer_is_told_so_and_changes_nothing() -> None:
+    world = World(1, allow=lambda _, operation, resource, __: resource is not Resource.CLUSTER or operation is Operation.CREATE)
+    world.node.start()
+    world.settle()
+    admin = Admin(world)
+    admin.create(sized("t"))
+    denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert elected(admin, 0, None) == (denied, {})
+    asked = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic("t", [ReassignablePartition(0, [NODE])])])
+    assert admin.ask(asked, 1, AlterPartitionReassignmentsResponse).error_code == denied
+    assert admin.ask(ListPartitionReassignmentsRequest(), 0, ListPartitionReassignmentsResponse).error_code == denied
+    assert features_set(admin, "metadata.version", 30)[0] == denied
+    assert admin.ask(UnregisterBrokerRequest(NODE), 0, UnregisterBrokerResponse).error_code == denied
+    assert admin.ask(quorum_of("__cluster_metadata"), 2, DescribeQuorumResponse).error_code == denied
+    assert admin.ask(DescribeLogDirsRequest(topics=None), 5, DescribeLogDirsResponse).error_code == denied
+    told = admin.ask(DescribeClusterRequest(include_cluster_authorized_operations=True), 2, DescribeClusterResponse)
+    assert (told.error_code, told.cluster_authorized_operations) == (0, 0)
