@@ -45,6 +45,11 @@ class Chunk:
         return self._headers[-1][1].leader_epoch
 
     @property
+    def position_epoch(self) -> int:
+        """The leader epoch of the batch handed out last, -1 if none was yet."""
+        return self._headers[self._index - 1][1].leader_epoch if self._index else -1
+
+    @property
     def is_exhausted(self) -> bool:
         """Whether every batch was handed out."""
         return self._index == len(self._headers)

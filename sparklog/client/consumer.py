@@ -1,10 +1,12 @@
-"""The consumer: reads assigned partitions in offset order, as records or as whole batches.
+"""The consumer: reads partitions in offset order, as records or as whole batches: those assigned by hand, or a group's share of topics.
 
-A shell: `fetch.Fetcher` decides, `transport.Network` carries. Everything happens in the caller's thread, inside `poll`; the next Fetch of a
-partition is on the wire while the caller works on what it got.
+A shell: `fetch.Fetcher` decides, `transport.Network` carries. Reading, and every callback, happens in the caller's thread, in `poll`; the
+next Fetch of a partition is on the wire while the caller works on what it got. With a `group_id`, `consumer_group.ConsumerGroup` tends the
+group, and a thread of its own keeps the membership alive between polls.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Final, NamedTuple, Self, Unpack
@@ -13,12 +15,15 @@ import msgspec
 
 from sparklog.client.chunk import Chunk
 from sparklog.client.connection import UnsupportedByBroker
+from sparklog.client.consumer_group import ConsumerGroup, Listeners, RebalanceListener
 from sparklog.client.failures import CorruptRecords, UnknownTopic
 from sparklog.client.fetch import EARLIEST, LATEST, Errand, Fetcher
+from sparklog.client.membership import GroupMetadata, Subscription
+from sparklog.client.membership_offsets import CommitCallback, OffsetAndMetadata
 from sparklog.client.offsets import list_offsets
 from sparklog.client.settings import ClientSettings, ConsumerOptions
-from sparklog.client.transport import Network, entropy, now_us
-from sparklog.errors import RequestTimeout, SparklogError
+from sparklog.client.transport import Network, entropy, instant, now_us
+from sparklog.errors import RequestTimeout, SettingsError, SparklogError
 from sparklog.model import Micros, Offset, TopicPartition
 from sparklog.wire.messages.fetch import FetchResponse
 from sparklog.wire.messages.list_offsets import ListOffsetsResponse
@@ -66,10 +71,12 @@ ConsumerInterceptor = Callable[[list[ConsumerRecord]], list[ConsumerRecord]]
 
 
 class Consumer:
-    """A blocking consumer of assigned partitions. Not safe for use from several threads.
+    """A blocking consumer. Not safe for use from several threads.
 
-    Where a partition has no position it begins at `auto_offset_reset`. Failures of a partition (CorruptRecords, OffsetOutOfRange, NoOffset,
-    LogTruncated, BrokerError) are raised by `poll` once everything before them was handed out, and again until the caller seeks.
+    Either partitions are assigned by hand, or topics are subscribed to as a member of the group `group_id`. A partition begins where the
+    group has committed, and at `auto_offset_reset` if it has not or there is no group. Failures of a partition (CorruptRecords,
+    OffsetOutOfRange, NoOffset, LogTruncated, BrokerError) are raised by `poll` once everything before them was handed out, and again until
+    the caller seeks.
     """
 
     def __init__(
@@ -97,20 +104,60 @@ class Consumer:
         interceptors: Sequence[ConsumerInterceptor],
     ) -> None:
         self._settings = settings
-        self._network = Network(settings, in_flight_max=_IN_FLIGHT_MAX)
+        self._network = Network(settings, in_flight_max=_IN_FLIGHT_MAX, can_be_woken=settings.group_id is not None)
         self._network.allow_auto_create = settings.allow_auto_create_topics
         self._fetcher = Fetcher(settings, self._network.cluster, entropy)
         self._deserializers = (key_deserializer, value_deserializer)
         self._interceptors = tuple(interceptors)
         self._decoded: list[ConsumerRecord] = []  # of a batch of which a part was handed out
         self._decoded_chunk: Chunk | None = None
+        self._group: ConsumerGroup | None = None
+        if settings.group_id is not None:
+            self._group = ConsumerGroup(settings, self._network, self._fetcher, put_back=self._put_back, position_of=self._position_now)
 
     # -- what to read ---------------------------------------------------------------------------------------------------------------------
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read these partitions and no others; those that were read before keep their position."""
+        """Read these partitions and no others; those that were read before keep their position. Not while subscribed."""
+        if self._group is not None and self._group.is_subscribed:
+            raise ValueError("partitions are assigned by the group while topics are subscribed to: unsubscribe first")
         self._put_back()
         self._fetcher.assign(TopicPartition(*partition) for partition in partitions)
+        if self._group is not None:
+            self._group.hold_new()
+
+    def subscribe(
+        self,
+        topics: Iterable[str] = (),
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+        on_assign: RebalanceListener | None = None,
+        on_revoke: RebalanceListener | None = None,
+        on_lost: RebalanceListener | None = None,
+    ) -> None:
+        """Read this group's share of these topics, or of those whose whole name matches the pattern, in place of any subscription before.
+
+        The group is joined by the next `poll`, and the listeners are called inside `poll`, `unsubscribe` and `close`: `on_revoke` while the
+        partitions are still held, `on_lost` (if not given, `on_revoke`) when another member may have them already. With
+        `group_protocol="consumer"` the broker matches the pattern, as RE2.
+        """
+        names = tuple(dict.fromkeys([topics] if isinstance(topics, str) else topics))
+        text = pattern.pattern if isinstance(pattern, re.Pattern) else pattern
+        if bool(names) == (text is not None):
+            raise ValueError("subscribe to topics or to a pattern; unsubscribe() takes a subscription back")
+        group = self._in_group("subscribe")
+        if not group.is_subscribed:
+            self.assign(())
+        if text is not None and self._settings.group_protocol == "classic":
+            re.compile(text)
+        group.subscribe(Subscription(names, text), Listeners(on_assign, on_revoke, on_lost))
+
+    def unsubscribe(self) -> None:
+        """Read nothing; if topics were subscribed to, leave the group after a last automatic commit."""
+        self._put_back()
+        if self._group is not None and self._group.is_subscribed:
+            self._group.unsubscribe(self._deadline())
+        self._fetcher.assign(())
 
     def assignment(self) -> tuple[TopicPartition, ...]:
         """The partitions read."""
@@ -139,10 +186,9 @@ class Consumer:
         """The offset of the next record that `poll` will give; looked up if need be."""
         deadline = self._deadline()
         while True:
-            offset = self._fetcher.position(topic_partition)
+            offset = self._position_now(topic_partition)
             if offset is not None:
-                held = self._decoded and self._decoded_chunk and self._decoded_chunk.topic_partition == topic_partition
-                return Offset(self._decoded[0].offset if held else offset)
+                return Offset(offset)
             self._fetcher.raise_failure(topic_partition)
             if now_us() >= deadline:
                 raise RequestTimeout(f"no position of {topic_partition} in time")
@@ -159,6 +205,41 @@ class Consumer:
         for partition in partitions:
             self._fetcher.pause(partition, is_paused=False)
 
+    def paused(self) -> tuple[TopicPartition, ...]:
+        """The partitions that are paused."""
+        return self._fetcher.paused()
+
+    # -- the group's offsets --------------------------------------------------------------------------------------------------------------
+
+    def commit(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None, *, timeout_ms: int | None = None) -> None:
+        """Commit these offsets, each that of the next record to read, or where every assigned partition stands; wait until it is done.
+
+        Raises CommitFailed if the group has given the partitions to others, RebalanceInProgress if polling first helps, and RequestTimeout.
+        """
+        group = self._in_group("commit")
+        group.commit(group.consumed() if offsets is None else _positions(offsets), self._deadline(timeout_ms))
+
+    def commit_async(
+        self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None, callback: CommitCallback | None = None
+    ) -> None:
+        """Commit without waiting or trying again; `callback(offsets, error)` is called by a later `poll`, `commit` or `close`."""
+        group = self._in_group("commit")
+        positions = group.consumed() if offsets is None else _positions(offsets)
+        if positions or callback is not None:
+            group.commit_async(positions, callback, self._deadline())
+
+    def committed(
+        self, partitions: Iterable[TopicPartition], *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed; None where it has nothing."""
+        wanted = [TopicPartition(*partition) for partition in partitions]
+        found = self._in_group("committed").committed(wanted, self._deadline(timeout_ms)) if wanted else {}
+        return {partition: found.get(partition) for partition in wanted}
+
+    def group_metadata(self) -> GroupMetadata:
+        """Who this consumer is in its group, for a transactional producer that commits for it."""
+        return self._in_group("group_metadata").metadata
+
     # -- reading --------------------------------------------------------------------------------------------------------------------------
 
     def poll(self, timeout_ms: int = 1000, max_records: int | None = None) -> list[ConsumerRecord]:
@@ -166,14 +247,18 @@ class Consumer:
         limit = self._settings.max_poll_records if max_records is None else max_records
         records: list[ConsumerRecord] = []
         deadline = Micros(now_us() + timeout_ms * 1000)
-        while True:
-            while len(records) < limit and self._collect(records, limit):
-                pass
-            is_late = now_us() >= deadline
-            # Also with records in hand: this sends the next Fetch before the caller goes to work.
-            self._turn(now_us() if records or is_late else deadline)
-            if records or is_late:
-                break
+        self._poll_begins()
+        try:
+            while True:
+                while len(records) < limit and self._collect(records, limit):
+                    pass
+                is_late = now_us() >= deadline
+                # Also with records in hand: this sends the next Fetch before the caller goes to work.
+                self._turn(now_us() if records or is_late else deadline, may_rebalance=not records)
+                if records or is_late:
+                    break
+        finally:
+            self._poll_ends()
         for intercept in self._interceptors:
             records = intercept(records)
         return records
@@ -183,16 +268,25 @@ class Consumer:
         self._put_back()
         batches: list[FetchedBatches] = []
         deadline = Micros(now_us() + timeout_ms * 1000)
+        self._poll_begins()
+        try:
+            while True:
+                while (chunk := self._next_chunk(is_first=not batches)) is not None:
+                    batches.append(
+                        FetchedBatches(chunk.topic_partition, chunk.records, chunk.high_watermark, chunk.position, chunk.next_offset)
+                    )
+                    self._fetcher.taken(chunk)
+                is_late = now_us() >= deadline
+                self._turn(now_us() if batches or is_late else deadline, may_rebalance=not batches)
+                if batches or is_late:
+                    return batches
+        finally:
+            self._poll_ends()
+
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        """Records one after another, without end."""
         while True:
-            while (chunk := self._next_chunk(is_first=not batches)) is not None:
-                batches.append(
-                    FetchedBatches(chunk.topic_partition, chunk.records, chunk.high_watermark, chunk.position, chunk.next_offset)
-                )
-                self._fetcher.taken(chunk)
-            is_late = now_us() >= deadline
-            self._turn(now_us() if batches or is_late else deadline)
-            if batches or is_late:
-                return batches
+            yield from self.poll()
 
     # -- questions ------------------------------------------------------------------------------------------------------------------------
 
@@ -228,9 +322,16 @@ class Consumer:
         """The first offset at or after each time; None where no record is that young."""
         return {partition: offset if offset >= 0 else None for partition, offset in self._offsets(timestamps_ms).items()}
 
-    def close(self) -> None:
-        """Drop the connections."""
-        self._network.close()
+    def close(self, timeout_ms: int = 30_000) -> None:
+        """Commit, if that is automatic, leave the group (a static member stays in it), and drop the connections.
+
+        What is not done after `timeout_ms` is left undone; the group notices by the session timeout.
+        """
+        try:
+            if self._group is not None:
+                self._group.close(Micros(now_us() + timeout_ms * 1000))
+        finally:
+            self._network.close()
 
     def __enter__(self) -> Self:
         return self
@@ -240,8 +341,28 @@ class Consumer:
 
     # -- inside ---------------------------------------------------------------------------------------------------------------------------
 
-    def _deadline(self) -> Micros:
-        return Micros(now_us() + self._settings.default_api_timeout_ms * 1000)
+    def _deadline(self, timeout_ms: int | None = None) -> Micros:
+        return Micros(now_us() + (self._settings.default_api_timeout_ms if timeout_ms is None else timeout_ms) * 1000)
+
+    def _in_group(self, what: str) -> ConsumerGroup:
+        if self._group is None:
+            raise SettingsError(f"{what} needs a group: give the consumer a group_id")
+        return self._group
+
+    def _position_now(self, partition: TopicPartition) -> int | None:
+        """The offset of the next record for the caller; None while it is being looked up."""
+        if self._decoded and self._decoded[0].topic_partition == partition:
+            return self._decoded[0].offset
+        return self._fetcher.position(partition)
+
+    def _poll_begins(self) -> None:
+        if self._group is not None:
+            self._group.poll_begins()
+            self._group.rebalance()
+
+    def _poll_ends(self) -> None:
+        if self._group is not None:
+            self._group.poll_ends()
 
     def _offsets(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, Offset]:
         found = list_offsets(self._network, positions, isolation_level=self._settings.isolation_level, deadline=self._deadline())
@@ -293,17 +414,27 @@ class Consumer:
         if self._decoded:
             first, self._decoded = self._decoded[0], []
             if first.topic_partition in self._fetcher.assignment:
-                self._fetcher.seek(first.topic_partition, first.offset)
+                epoch = self._fetcher.consumed_epoch(first.topic_partition)
+                self._fetcher.seek(first.topic_partition, first.offset, epoch)
 
-    def _turn(self, deadline: Micros) -> None:
+    def _turn(self, deadline: Micros, *, may_rebalance: bool = False) -> None:
         """Send what the machine wants and take in what was answered, waiting until `deadline` for the first of it."""
+        if self._group is not None:
+            if may_rebalance:
+                self._group.rebalance()
+            self._group.find_positions()
         now = now_us()
+        if self._fetcher.assignment:
+            self._send(now)
+            wake = self._fetcher.deadline(now)
+            deadline = deadline if wake is None else min(deadline, wake)
+        answers = self._network.poll(deadline if self._group is None else now)
+        if self._group is not None and not answers and now < deadline:
+            self._group.wait(deadline, is_polling=may_rebalance)
+            answers = self._network.poll(now)
         if not self._fetcher.assignment:
-            self._network.poll(deadline)
             return
-        self._send(now)
-        wake = self._fetcher.deadline(now)
-        for answer in self._network.poll(deadline if wake is None else min(deadline, wake)):
+        for answer in answers:
             if not isinstance(answer.token, Errand):
                 continue
             message = answer.message
@@ -315,8 +446,21 @@ class Consumer:
         self._send(now_us())
 
     def _send(self, now: Micros) -> None:
+        if self._settings.reset_duration_ms is not None:
+            self._fetcher.wall_ms = instant().wall_ms
         for errand in self._fetcher.errands(now, self._network.is_ready):
             try:
                 self._network.send(errand.node, errand.request, errand, version_max=errand.version_max)
             except UnsupportedByBroker as error:
                 self._fetcher.failed(errand, error, now)
+
+
+def _positions(offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> dict[TopicPartition, OffsetAndMetadata]:
+    positions = {
+        TopicPartition(*partition): OffsetAndMetadata(given) if isinstance(given, int) else OffsetAndMetadata(*given)
+        for partition, given in offsets.items()
+    }
+    for partition, position in positions.items():
+        if position.offset < 0:
+            raise ValueError(f"{partition}: offset {position.offset} is below zero")
+    return positions

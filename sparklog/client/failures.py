@@ -60,3 +60,15 @@ class NoOffset(SparklogError):
 
 class UnknownTopic(SparklogError):
     """A topic or partition that the cluster does not have."""
+
+
+class CommitFailed(SparklogError):
+    """Offsets were not committed: this member is not, or no longer, in the group, and others may read the same again. Poll, then go on."""
+
+
+class RebalanceInProgress(CommitFailed):
+    """Offsets were not committed, as the group is being rebalanced: poll until that is done, and commit what is still assigned then."""
+
+
+class FencedInstance(SparklogError):
+    """Another member has joined with the same `group.instance.id`: this one must stop. Give each running instance an id of its own."""

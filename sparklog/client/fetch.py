@@ -25,7 +25,7 @@ from sparklog.client.failures import CorruptRecords, LogTruncated, NoOffset, Off
 from sparklog.client.fetch_session import FetchSession, Wanted
 from sparklog.client.settings import ClientSettings
 from sparklog.errors import BrokerError, ErrorCode, SparklogError, code_of
-from sparklog.model import Micros, NodeId, TopicPartition
+from sparklog.model import Micros, Millis, NodeId, TopicPartition
 from sparklog.wire.messages.fetch import FetchRequest, FetchResponse, PartitionData
 from sparklog.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
 from sparklog.wire.messages.offset_for_leader_epoch import (
@@ -63,10 +63,12 @@ class _Reading:
 
     __slots__ = (
         "chunks",
+        "consumed_epoch",
         "error",
         "fetch_offset",
         "generation",
         "is_asked",
+        "is_held",
         "is_paused",
         "last_epoch",
         "not_before",
@@ -85,8 +87,10 @@ class _Reading:
         self.error: SparklogError | None = None  # raised once what was fetched before is handed out
         self.reset_to: int | None = None  # a timestamp for ListOffsets
         self.last_epoch = -1  # of the last batch fetched
+        self.consumed_epoch = -1  # of the batch that the caller had last
         self.valid_epoch = -1  # the leader epoch for which the position is known to hold
         self.is_asked = False
+        self.is_held = False  # somebody else is finding out where to begin
         self.is_paused = False
         self.not_before = Micros(0)
 
@@ -104,6 +108,8 @@ class Fetcher:
         self._asking: dict[NodeId, None] = {}
         self._generation = 0
         self._turn = 0
+        self.wall_ms = Millis(0)
+        """The time of day, told from outside for `auto_offset_reset` by duration."""
 
     # -- what the caller wants ------------------------------------------------------------------------------------------------------------
 
@@ -119,9 +125,36 @@ class Fetcher:
             self._readings[partition] = before.get(partition) or _Reading(partition, self._next_generation())
         self._cluster.want_only(partition.topic for partition in self._readings)
 
-    def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Read on from an offset; EARLIEST or LATEST look it up first."""
-        self._place(self._reading(partition), offset)
+    def seek(self, partition: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
+        """Read on from an offset; EARLIEST or LATEST look it up first.
+
+        With the leader epoch of the record before it, the log is asked whether it still holds that record (KIP-320).
+        """
+        reading = self._reading(partition)
+        self._place(reading, offset)
+        if leader_epoch >= 0:
+            reading.last_epoch = reading.valid_epoch = reading.consumed_epoch = leader_epoch
+
+    def hold(self, partition: TopicPartition) -> None:
+        """Do nothing about a partition without a position until it is sought or reset: its offset is being looked up elsewhere."""
+        reading = self._reading(partition)
+        reading.is_held = reading.position is None and reading.reset_to is None
+
+    def held(self) -> tuple[TopicPartition, ...]:
+        """The partitions held back."""
+        return tuple(partition for partition, reading in self._readings.items() if reading.is_held)
+
+    def reset(self, partition: TopicPartition) -> None:
+        """Begin by `auto_offset_reset`: there is no offset elsewhere."""
+        self._reading(partition).is_held = False
+
+    def paused(self) -> tuple[TopicPartition, ...]:
+        """The partitions that are paused."""
+        return tuple(partition for partition, reading in self._readings.items() if reading.is_paused)
+
+    def consumed_epoch(self, partition: TopicPartition) -> int:
+        """The leader epoch of the record before the position, -1 if it is not known."""
+        return self._reading(partition).consumed_epoch
 
     def pause(self, partition: TopicPartition, *, is_paused: bool) -> None:
         """Hand out and fetch nothing of a partition until it is resumed."""
@@ -156,7 +189,7 @@ class Fetcher:
         reading = self._reading(chunk.topic_partition)
         assert reading.chunks
         assert reading.chunks[0] is chunk
-        reading.position = chunk.position
+        reading.position, reading.consumed_epoch = chunk.position, chunk.position_epoch
         if chunk.is_exhausted:
             reading.chunks.popleft()
             self._turn += 1
@@ -167,7 +200,7 @@ class Fetcher:
         assert reading.chunks
         assert reading.chunks[0] is chunk
         reading.chunks.popleft()
-        reading.position = chunk.next_offset
+        reading.position, reading.consumed_epoch = chunk.next_offset, chunk.last_epoch
         self._turn += 1
 
     # -- what to send ---------------------------------------------------------------------------------------------------------------------
@@ -178,7 +211,7 @@ class Fetcher:
         look_up: dict[NodeId, list[_Reading]] = {}
         validate: dict[NodeId, list[_Reading]] = {}
         for partition, reading in self._readings.items():
-            if reading.error is not None or now < reading.not_before or reading.is_asked:
+            if reading.error is not None or now < reading.not_before or reading.is_asked or reading.is_held:
                 continue
             view = self._cluster.partition(partition)
             node = self._cluster.leader(partition)
@@ -244,7 +277,7 @@ class Fetcher:
 
     def _begin_reset(self, reading: _Reading) -> None:
         if reading.reset_to is None:
-            reading.reset_to = _RESETS.get(self._settings.auto_offset_reset)
+            reading.reset_to = self._default_reset()
             if reading.reset_to is None:
                 reading.error = NoOffset(f"{reading.topic_partition} has no position, and auto_offset_reset is none: seek first")
 
@@ -271,7 +304,8 @@ class Fetcher:
                     continue
                 code = code_of(told.error_code)
                 if code is ErrorCode.NONE:
-                    self._place(reading, told.offset)
+                    # No record is as young as the time asked for: everything that comes is.
+                    self._place(reading, told.offset if told.offset >= 0 else LATEST)
                 else:
                     self._refused(reading, code, now)
 
@@ -310,12 +344,23 @@ class Fetcher:
         elif end_offset >= 0:
             self._place(reading, end_offset)
         else:
-            self._place(reading, _RESETS[self._settings.auto_offset_reset])
+            self._begin_anew(reading)
+
+    def _begin_anew(self, reading: _Reading) -> None:
+        """By `auto_offset_reset`, which is not `none`."""
+        self._place(reading, LATEST)
+        reading.reset_to = self._default_reset()
+
+    def _default_reset(self) -> int | None:
+        """The timestamp, or EARLIEST or LATEST, where `auto_offset_reset` begins; None for `none`."""
+        duration_ms = self._settings.reset_duration_ms
+        return _RESETS.get(self._settings.auto_offset_reset) if duration_ms is None else max(0, self.wall_ms - duration_ms)
 
     def _place(self, reading: _Reading, offset: int) -> None:
         reading.generation = self._next_generation()
         reading.chunks.clear()
-        reading.error, reading.is_asked, reading.last_epoch, reading.not_before = None, False, -1, Micros(0)
+        reading.error, reading.is_asked, reading.is_held, reading.not_before = None, False, False, Micros(0)
+        reading.last_epoch = reading.consumed_epoch = -1
         reading.position, reading.reset_to = (None, offset) if offset < 0 else (offset, None)
         reading.fetch_offset = max(0, offset)
 
@@ -360,7 +405,7 @@ class Fetcher:
                     log_end_offset=told.high_watermark,
                 )
             elif not reading.chunks:
-                self._place(reading, _RESETS[self._settings.auto_offset_reset])
+                self._begin_anew(reading)
             return
         if code is not ErrorCode.NONE:
             self._refused(reading, code, now)

@@ -5,6 +5,7 @@ setting is told by the three option dictionaries. Keys that Kafka's clients know
 knows are errors that name the nearest known one.
 """
 
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Final, Literal, Self, TypedDict
@@ -17,6 +18,7 @@ from sparklog.errors import SettingsError
 _LZ4_FAST: Final = 9
 """Kafka's default for lz4, which means the fast compressor and not the level 9 of the thorough one."""
 INT32_MAX: Final = (1 << 31) - 1
+_DURATION: Final = re.compile(r"P(?:(\d{1,6})D)?(?:T(?:(\d{1,6})H)?(?:(\d{1,8})M)?(?:(\d{1,9}(?:\.\d{1,9})?)S)?)?")
 
 Count = Annotated[int, Meta(ge=0, le=INT32_MAX)]
 Positive = Annotated[int, Meta(ge=1, le=INT32_MAX)]
@@ -24,7 +26,9 @@ LongMillis = Annotated[int, Meta(ge=0, le=(1 << 63) // 1000 - 1)]
 SocketBytes = Annotated[int, Meta(ge=-1, le=INT32_MAX)]
 
 CompressionName = Literal["none", "gzip", "snappy", "lz4", "zstd"]
-OffsetReset = Literal["earliest", "latest", "none"]
+OffsetReset = str
+"""What to do without a position: `earliest`, `latest`, `none`, or `by_duration:PT1H30M` to go back by that long (KIP-1106)."""
+GroupProtocol = Literal["classic", "consumer"]
 IsolationLevel = Literal["read_uncommitted", "read_committed"]
 
 
@@ -78,6 +82,25 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     fetch_max_bytes: Count = 50 << 20
     max_partition_fetch_bytes: Count = 1 << 20
     max_poll_records: Positive = 500
+    client_rack: str = ""
+    exclude_internal_topics: bool = True
+
+    # members of groups
+    group_id: str | None = None
+    group_instance_id: str | None = None
+    group_protocol: GroupProtocol = "classic"
+    group_remote_assignor: str | None = None
+    partition_assignment_strategy: tuple[str, ...] = ("range", "cooperative-sticky")
+    session_timeout_ms: Positive = 45_000
+    heartbeat_interval_ms: Positive = 3_000
+    max_poll_interval_ms: Positive = 300_000
+    enable_auto_commit: bool = True
+    auto_commit_interval_ms: Count = 5_000
+
+    @property
+    def reset_duration_ms(self) -> int | None:
+        """How far back `auto.offset.reset=by_duration:…` goes; None for the other ways."""
+        return _duration_ms(self.auto_offset_reset)
 
     @property
     def required_acks(self) -> int:
@@ -122,6 +145,9 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
         servers = values.get("bootstrap_servers")
         if servers is not None:
             values["bootstrap_servers"] = _servers(servers)
+        strategy = values.get("partition_assignment_strategy")
+        if strategy is not None:
+            values["partition_assignment_strategy"] = _listed(strategy)
         if "acks" in values:
             values["acks"] = str(values["acks"])
         settings = cls(**{name: _value(cls, name, value) for name, value in values.items()})  # type: ignore[arg-type]
@@ -187,21 +213,31 @@ class ConsumerOptions(CommonOptions, total=False):
     fetch_max_bytes: int
     max_partition_fetch_bytes: int
     max_poll_records: int
+    client_rack: str
+    exclude_internal_topics: bool
+    group_id: str | None
+    group_instance_id: str | None
+    group_protocol: GroupProtocol
+    group_remote_assignor: str | None
+    partition_assignment_strategy: str | Sequence[str]
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    max_poll_interval_ms: int
+    enable_auto_commit: bool
+    auto_commit_interval_ms: int
 
 
 _ROLES: Final = {"producer": ProducerOptions, "consumer": ConsumerOptions, "admin": AdminOptions}
 
 _WITHOUT_EFFECT = """
-auto.commit.interval.ms auto.include.jmx.reporter bootstrap.controllers client.dns.lookup client.rack config.providers
-default.list.key.serde.inner default.list.key.serde.type default.list.value.serde.inner default.list.value.serde.type enable.auto.commit
-enable.metrics.push exclude.internal.topics group.id group.instance.id group.protocol group.remote.assignor heartbeat.interval.ms
-interceptor.classes key.deserializer key.serializer max.poll.interval.ms metadata.max.idle.ms metric.reporters metrics.num.samples
-metrics.recording.level metrics.sample.window.ms partition.assignment.strategy partitioner.adaptive.partitioning.enable
-partitioner.availability.timeout.ms partitioner.class rebalance.timeout.ms sasl.client.callback.handler.class sasl.jaas.config
-sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin sasl.kerberos.service.name sasl.kerberos.ticket.renew.jitter
-sasl.kerberos.ticket.renew.window.factor sasl.login.callback.handler.class sasl.login.class sasl.login.connect.timeout.ms
-sasl.login.read.timeout.ms sasl.login.refresh.buffer.seconds sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor
-sasl.login.refresh.window.jitter sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms sasl.mechanism
+auto.include.jmx.reporter bootstrap.controllers client.dns.lookup config.providers default.list.key.serde.inner default.list.key.serde.type
+default.list.value.serde.inner default.list.value.serde.type enable.metrics.push interceptor.classes key.deserializer key.serializer
+metadata.max.idle.ms metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms
+partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms partitioner.class rebalance.timeout.ms
+sasl.client.callback.handler.class sasl.jaas.config sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin sasl.kerberos.service.name
+sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor sasl.login.callback.handler.class sasl.login.class
+sasl.login.connect.timeout.ms sasl.login.read.timeout.ms sasl.login.refresh.buffer.seconds sasl.login.refresh.min.period.seconds
+sasl.login.refresh.window.factor sasl.login.refresh.window.jitter sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms sasl.mechanism
 sasl.oauthbearer.assertion.algorithm sasl.oauthbearer.assertion.claim.aud sasl.oauthbearer.assertion.claim.exp.seconds
 sasl.oauthbearer.assertion.claim.iss sasl.oauthbearer.assertion.claim.jti.include sasl.oauthbearer.assertion.claim.nbf.seconds
 sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file sasl.oauthbearer.assertion.private.key.file
@@ -210,12 +246,12 @@ sasl.oauthbearer.client.credentials.client.secret sasl.oauthbearer.clock.skew.se
 sasl.oauthbearer.expected.issuer sasl.oauthbearer.header.urlencode sasl.oauthbearer.jwks.endpoint.refresh.ms
 sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url
 sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class sasl.oauthbearer.scope sasl.oauthbearer.scope.claim.name
-sasl.oauthbearer.sub.claim.name sasl.oauthbearer.token.endpoint.url security.providers session.timeout.ms share.acknowledgement.mode
-share.acquire.mode ssl.cipher.suites ssl.enabled.protocols ssl.endpoint.identification.algorithm ssl.engine.factory.class
-ssl.key.password ssl.keymanager.algorithm ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password
-ssl.keystore.type ssl.protocol ssl.provider ssl.secure.random.implementation ssl.trustmanager.algorithm ssl.truststore.certificates
-ssl.truststore.location ssl.truststore.password ssl.truststore.type transaction.timeout.ms transaction.two.phase.commit.enable
-transactional.id value.deserializer value.serializer
+sasl.oauthbearer.sub.claim.name sasl.oauthbearer.token.endpoint.url security.providers share.acknowledgement.mode share.acquire.mode
+ssl.cipher.suites ssl.enabled.protocols ssl.endpoint.identification.algorithm ssl.engine.factory.class ssl.key.password
+ssl.keymanager.algorithm ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password ssl.keystore.type
+ssl.protocol ssl.provider ssl.secure.random.implementation ssl.trustmanager.algorithm ssl.truststore.certificates ssl.truststore.location
+ssl.truststore.password ssl.truststore.type transaction.timeout.ms transaction.two.phase.commit.enable transactional.id value.deserializer
+value.serializer
 """
 WITHOUT_EFFECT: Final = frozenset(_WITHOUT_EFFECT.split())
 """Keys that Kafka's clients know and that change nothing here."""
@@ -241,9 +277,24 @@ def _value(cls: type[ClientSettings], name: str, value: object) -> object:
         raise SettingsError(f"{name.replace('_', '.')}={value}: {reason}") from None
 
 
+def _listed(given: object) -> tuple[str, ...]:
+    texts = given.split(",") if isinstance(given, str) else [str(one) for one in given]  # type: ignore[attr-defined]
+    return tuple(text.strip() for text in texts if text.strip())
+
+
+def _duration_ms(reset: str) -> int | None:
+    """The milliseconds of an ISO 8601 duration of days, hours, minutes and seconds behind `by_duration:`."""
+    if not reset.startswith("by_duration:"):
+        return None
+    parts = _DURATION.fullmatch(reset.removeprefix("by_duration:"))
+    if parts is None or not any(parts.groups()):
+        raise SettingsError(f"auto.offset.reset={reset}: a duration is written like P1DT12H or PT90.5S")
+    days, hours, minutes, seconds = (float(part or 0) for part in parts.groups())
+    return int(((days * 24 + hours) * 60 + minutes) * 60_000 + seconds * 1000)
+
+
 def _servers(given: object) -> tuple[str, ...]:
-    texts = given.split(",") if isinstance(given, str) else [str(server) for server in given]  # type: ignore[attr-defined]
-    servers = tuple(text.strip() for text in texts if text.strip())
+    servers = _listed(given)
     if not servers:
         raise SettingsError("bootstrap.servers is empty: name at least one broker as host:port")
     for server in servers:
@@ -270,6 +321,25 @@ def _check(settings: ClientSettings, given: Mapping[str, object]) -> None:
             raise SettingsError("enable.idempotence=true needs retries")
     if settings.delivery_timeout_ms < settings.linger_ms + settings.request_timeout_ms and "delivery_timeout_ms" in given:
         raise SettingsError("delivery.timeout.ms must be at least linger.ms + request.timeout.ms")
+    _check_group(settings, given)
+
+
+def _check_group(settings: ClientSettings, given: Mapping[str, object]) -> None:
+    reset = settings.auto_offset_reset
+    if reset not in ("earliest", "latest", "none") and _duration_ms(reset) is None:
+        raise SettingsError(f"auto.offset.reset={reset}: there are earliest, latest, none and by_duration:PT1H")
+    if settings.group_id == "":
+        raise SettingsError("group.id is empty: name a group, or leave it out to read without one")
+    if settings.group_instance_id == "":
+        raise SettingsError("group.instance.id is empty: name the member, or leave it out")
+    if settings.group_id is None and settings.enable_auto_commit and "enable_auto_commit" in given:
+        raise SettingsError("enable.auto.commit=true needs a group.id to commit for")
+    if settings.group_protocol == "consumer":
+        for name in ("partition_assignment_strategy", "session_timeout_ms", "heartbeat_interval_ms"):
+            if name in given:
+                raise SettingsError(f"{name.replace('_', '.')} is the broker's to set when group.protocol=consumer: leave it out")
+    elif settings.heartbeat_interval_ms >= settings.session_timeout_ms:
+        raise SettingsError("heartbeat.interval.ms must be below session.timeout.ms")
 
 
 def _nearest(name: str) -> str:

@@ -36,7 +36,7 @@ SERVER_ROWS = (
 ROW_OF_RAFT = 3
 
 # Rows 4-8 of the broker speak to other brokers through the client's machines, never through its blocking shells.
-_SHELL_FILES = ("transport", "producer", "consumer", "admin", "writer", "ranges", "delivery", "offsets")
+_SHELL_FILES = ("transport", "producer", "consumer", "consumer_group", "group", "admin", "writer", "ranges", "delivery", "offsets")
 CLIENT_SHELLS = {f"sparklog.client.{name}" for name in _SHELL_FILES}
 
 # The command line is a user of the client like any other (docs/decisions/0001): it may take the blocking shells and the public names.

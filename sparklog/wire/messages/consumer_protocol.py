@@ -68,3 +68,39 @@ def version_of(value: bytes | memoryview) -> int:
     if version < 0:
         raise DecodeError(f"negative consumer protocol version {version}", 0)
     return version
+
+
+class StickyUserData(Message):
+    """What Java's sticky assignor keeps in a subscription: what the member had, and from v1 on since which generation (KIP-54)."""
+
+    versions: ClassVar = Versions(0, 1)
+
+    previous_assignment: list[TopicPartitions] = []
+    generation: Annotated[Int32, since(1)] = -1
+
+
+class CooperativeUserData(Message):
+    """What Java's cooperative-sticky assignor keeps in a subscription, for leaders that do not know v2 of it."""
+
+    versions: ClassVar = Versions(0, 0)
+
+    generation: Int32 = -1
+
+
+U = TypeVar("U", StickyUserData, CooperativeUserData)
+
+
+def encode_user_data(message: StickyUserData | CooperativeUserData) -> bytes:
+    """The bytes of an assignor's own data, in their newest version, which is not written."""
+    return b"".join(cast(list[bytes], encode(message, message.versions.until)))
+
+
+def decode_user_data(cls: type[U], value: bytes | memoryview) -> U | None:
+    """An assignor's own data, of the newest version that fits; None for bytes that are none."""
+    for version in range(cls.versions.until, cls.versions.since - 1, -1):
+        try:
+            message: U = codec.decode_prefix(program(cls, version), memoryview(value))[0]
+        except ValueError:
+            continue
+        return message
+    return None

@@ -1,0 +1,306 @@
+"""The user's half of a group: rebalance listeners, positions from commits, commits of positions; all of it in the user's thread."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from sparklog.client.fetch import Fetcher
+from sparklog.client.group import GroupThread
+from sparklog.client.membership import GroupMetadata, Step, StepKind, Subscription
+from sparklog.client.membership_offsets import CommitCallback, Job, OffsetAndMetadata, Offsets
+from sparklog.client.settings import ClientSettings
+from sparklog.client.transport import Network, now_us
+from sparklog.errors import BrokerError, SparklogError
+from sparklog.model import Micros, TopicPartition
+
+RebalanceListener = Callable[[tuple[TopicPartition, ...]], None]
+_MS: Final = 1000
+
+
+class Listeners:
+    """Whom to tell of partitions that come, go, or were lost (`on_revoke` is told of these where there is no `on_lost`)."""
+
+    __slots__ = ("on_assign", "on_lost", "on_revoke")
+
+    def __init__(
+        self,
+        on_assign: RebalanceListener | None = None,
+        on_revoke: RebalanceListener | None = None,
+        on_lost: RebalanceListener | None = None,
+    ) -> None:
+        self.on_assign = on_assign
+        self.on_revoke = on_revoke
+        self.on_lost = on_lost or on_revoke
+
+
+class ConsumerGroup:
+    """One consumer's ties to its group. Not safe for use from several threads; the thread that keeps the membership is `GroupThread`."""
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        network: Network,
+        fetcher: Fetcher,
+        *,
+        put_back: Callable[[], None],
+        position_of: Callable[[TopicPartition], int | None],
+    ) -> None:
+        self._settings = settings
+        self._network = network
+        self._fetcher = fetcher
+        self._put_back = put_back
+        self._position_of = position_of
+        self._listeners = Listeners()
+        self._lookup: Job | None = None
+        self._auto: Job | None = None
+        self._auto_at: Micros | None = None
+        self._is_waiting = False
+        self._is_closed = False
+        self.is_subscribed = False
+        self._thread = GroupThread(settings, self._wake_user)
+        self._thread.start()
+
+    @property
+    def metadata(self) -> GroupMetadata:
+        """Who this consumer is in the group."""
+        with self._thread.lock:
+            return self._thread.group.identity
+
+    # -- subscribing ----------------------------------------------------------------------------------------------------------------------
+
+    def subscribe(self, subscription: Subscription, listeners: Listeners) -> None:
+        """Want these topics from the next poll on."""
+        self._listeners = listeners
+        self.is_subscribed = True
+        self._network.cluster.want_only([*subscription.topics, *(partition.topic for partition in self._fetcher.assignment)])
+        with self._thread.lock:
+            self._thread.group.subscribe(subscription, now_us())
+        self._thread.wake()
+
+    def unsubscribe(self, deadline: Micros) -> None:
+        """Give up everything, after a last automatic commit, and leave the group."""
+        try:
+            self._give_up(deadline)
+        finally:
+            self._fetcher.assign(())
+            self.is_subscribed = False
+            with self._thread.lock:
+                self._thread.group.leave(now_us())
+            self._thread.wake()
+
+    def close(self, deadline: Micros) -> None:
+        """As `unsubscribe`, and wait until the group knows, at most until `deadline`."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            if self.is_subscribed:
+                self.unsubscribe(deadline)
+            else:
+                self._commit_automatically(self._fetcher.assignment, deadline)
+        finally:
+            self._thread.stop(deadline)
+            self._call_back()
+
+    def _give_up(self, deadline: Micros) -> None:
+        with self._thread.lock:
+            owned = self._thread.group.member.owned
+            is_lost = self._thread.group.identity.generation_id < 0
+        if not is_lost:
+            self._commit_automatically(owned, deadline)
+        listener = self._listeners.on_lost if is_lost else self._listeners.on_revoke
+        if owned and listener is not None:
+            listener(owned)
+
+    # -- polling --------------------------------------------------------------------------------------------------------------------------
+
+    def poll_begins(self) -> None:
+        """The user is alive: join if need be, and commit what the user had before; raises what no waiting will mend."""
+        now = now_us()
+        with self._thread.lock:
+            self._thread.check()
+            group = self._thread.group
+            had_started = group.step is not None or group.identity.generation_id >= 0
+            group.member.polled(now, is_inside=True)
+            error = group.error if self.is_subscribed else None
+        if error is not None:
+            raise error
+        if self.is_subscribed and not had_started:
+            self._thread.wake()
+        self._call_back()
+        self._commit_now_and_then(now)
+
+    def poll_ends(self) -> None:
+        """From now on the user has `max_poll_interval_ms` to come back."""
+        with self._thread.lock:
+            self._thread.group.member.polled(now_us(), is_inside=False)
+
+    def rebalance(self) -> None:
+        """Do what the group asks of this thread, calling the listeners; only where no record is in hand that the user did not see."""
+        if not self.is_subscribed:
+            return
+        while True:
+            with self._thread.lock:
+                group = self._thread.group
+                if group.error is not None:
+                    raise group.error
+                if group.step is None:
+                    return
+                step = group.member.take_step()
+            try:
+                self._do(step)
+            finally:
+                with self._thread.lock:
+                    group.member.step_done(now_us())
+                self._thread.wake()
+
+    def find_positions(self) -> None:
+        """Begin where the group stands: look it up for partitions without a position, and take in what was found."""
+        job = self._lookup
+        if job is not None and job.is_done:
+            self._lookup = None
+            if isinstance(job.error, BrokerError):
+                raise job.error
+            held = self._fetcher.held()
+            for partition in job.wanted if job.error is None else ():
+                found = job.found.get(partition)
+                if partition in held and found is not None:
+                    self._fetcher.seek(partition, found.offset, found.leader_epoch)
+                elif partition in held:
+                    self._fetcher.reset(partition)
+        held = self._fetcher.held()
+        if held and self._lookup is None:
+            self._lookup = self._look_up(held)
+            self._thread.wake()
+
+    def hold_new(self) -> None:
+        """Partitions just assigned wait for the group's offsets."""
+        for partition in self._fetcher.assignment:
+            self._fetcher.hold(partition)
+
+    def wait(self, until: Micros, *, is_polling: bool) -> None:
+        """Wait for the network, or until the group has news for this thread."""
+        with self._thread.lock:
+            if self._has_news(is_polling=is_polling):
+                return
+            self._is_waiting = True
+        if self._auto_at is not None and is_polling:
+            until = min(until, self._auto_at)
+        self._network.wait(self._network.next_event(until))
+        self._is_waiting = False
+
+    def _has_news(self, *, is_polling: bool) -> bool:
+        group = self._thread.group
+        is_found = self._lookup is not None and self._lookup.is_done
+        return is_found or (is_polling and self.is_subscribed and (group.step is not None or group.error is not None))
+
+    def _wake_user(self) -> None:
+        """Called by the group's thread after each of its turns."""
+        with self._thread.lock:
+            if not self._is_waiting or not self._has_news(is_polling=True):
+                return
+            self._is_waiting = False
+        self._network.wake()
+
+    def _do(self, step: Step) -> None:
+        on = self._listeners
+        if step.kind is StepKind.ASSIGN:
+            self._take(step.owned)
+            if on.on_assign is not None:
+                on.on_assign(step.partitions)
+            return
+        if step.kind is StepKind.REVOKE:
+            self._commit_automatically(step.partitions, Micros(now_us() + self._settings.default_api_timeout_ms * _MS))
+        try:
+            listener = on.on_revoke if step.kind is StepKind.REVOKE else on.on_lost
+            if listener is not None:
+                listener(step.partitions)
+        finally:
+            self._take(step.owned)
+
+    def _take(self, owned: tuple[TopicPartition, ...]) -> None:
+        self._put_back()
+        self._fetcher.assign(owned)
+        self.hold_new()
+        self.find_positions()
+
+    # -- offsets --------------------------------------------------------------------------------------------------------------------------
+
+    def commit(self, offsets: Offsets, deadline: Micros) -> None:
+        """Commit and wait; tried again until `deadline` while that may help."""
+        self._call_back()
+        if offsets:
+            with self._thread.lock:
+                job = self._thread.group.commit(Job(deadline=deadline, offsets=dict(offsets)))
+            self._thread.finish(job)
+        self._call_back()
+
+    def commit_async(self, offsets: Offsets, callback: CommitCallback | None, deadline: Micros) -> Job:
+        """Commit without waiting, once; the callback is called by a later poll, commit or close."""
+        self._call_back()
+        job = Job(deadline=deadline, offsets=dict(offsets), may_retry=False, callback=callback)
+        with self._thread.lock:
+            self._thread.check()
+            self._thread.group.commit(job)
+        self._thread.wake()
+        return job
+
+    def committed(self, partitions: Iterable[TopicPartition], deadline: Micros) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        """What the group has committed."""
+        with self._thread.lock:
+            job = self._thread.group.offsets.add(Job(deadline=deadline, wanted=tuple(dict.fromkeys(partitions))))
+        self._thread.finish(job)
+        return job.found
+
+    def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Where the user stands, for every partition with a position."""
+        return self._consumed(self._fetcher.assignment)
+
+    def _consumed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
+        stands = {partition: self._position_of(partition) for partition in partitions}
+        return {
+            partition: OffsetAndMetadata(offset, "", self._fetcher.consumed_epoch(partition))
+            for partition, offset in stands.items()
+            if offset is not None
+        }
+
+    def _look_up(self, partitions: tuple[TopicPartition, ...]) -> Job:
+        deadline = Micros(now_us() + self._settings.default_api_timeout_ms * _MS)
+        with self._thread.lock:
+            return self._thread.group.offsets.add(Job(deadline=deadline, wanted=partitions))
+
+    def _commit_now_and_then(self, now: Micros) -> None:
+        """Every `auto_commit_interval_ms`; a commit that fails is made up for by the next one."""
+        if not self._settings.enable_auto_commit or not self._fetcher.assignment:
+            return
+        interval_us = self._settings.auto_commit_interval_ms * _MS
+        if self._auto_at is None:
+            self._auto_at = Micros(now + interval_us)
+        if now < self._auto_at or (self._auto is not None and not self._auto.is_done):
+            return
+        self._auto_at = Micros(now + interval_us)
+        consumed = self.consumed()
+        if consumed:
+            try:
+                self._auto = self.commit_async(consumed, None, Micros(now + self._settings.default_api_timeout_ms * _MS))
+            except SparklogError:
+                return  # not in the group at this moment: what comes next says so, or makes up for it
+
+    def _commit_automatically(self, partitions: Iterable[TopicPartition], deadline: Micros) -> None:
+        """Before partitions go. That it fails is no reason to keep them: whoever reads on reads some records again."""
+        if not self._settings.enable_auto_commit:
+            return
+        assigned = self._fetcher.assignment
+        consumed = self._consumed(partition for partition in partitions if partition in assigned)
+        if consumed:
+            try:
+                self.commit(consumed, deadline)
+            except SparklogError:
+                return
+
+    def _call_back(self) -> None:
+        with self._thread.lock:
+            jobs = self._thread.group.offsets.take_callbacks()
+        for job in jobs:
+            assert job.callback is not None
+            assert job.offsets is not None
+            job.callback(job.offsets, job.error)

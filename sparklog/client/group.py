@@ -1,0 +1,149 @@
+"""The thread that keeps a consumer in its group while the user's code is at work.
+
+It drives `membership_group.Group` over connections of its own.
+
+The user's thread talks to the machine under `lock`, and wakes this thread by `wake`; it waits at `changed` for what it asked. Nobody waits
+for the network, and no user code runs, while the lock is held.
+"""
+
+import threading
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from sparklog.client.connection import UnsupportedByBroker
+from sparklog.client.membership import Errand
+from sparklog.client.membership_group import Group
+from sparklog.client.membership_offsets import Job
+from sparklog.client.settings import ClientSettings
+from sparklog.client.transport import Network, entropy, now_us
+from sparklog.errors import ConnectionFailed, SparklogError
+from sparklog.model import Micros
+
+_IN_FLIGHT_MAX: Final = 100
+_SLEEP_US_MAX: Final = 60_000_000
+_DEFAULT_WAIT_US: Final = 30_000_000
+
+
+class _Unsent(NamedTuple):
+    errand: Errand
+    deadline: Micros
+
+
+class GroupThread:
+    """Invariant: every errand of the group is answered once, by `replied` or `failed`, unless the thread has ended."""
+
+    def __init__(self, settings: ClientSettings, tell_user: Callable[[], None]) -> None:
+        self.lock = threading.Lock()
+        self.changed = threading.Condition(self.lock)
+        self.group = Group(settings, entropy)
+        self._tell_user = tell_user
+        self._network = Network(settings, can_be_woken=True, in_flight_max=_IN_FLIGHT_MAX)
+        self._network.allow_auto_create = False
+        self._unsent: list[_Unsent] = []
+        self._is_stopped = False
+        self._crash: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="sparklog-group", daemon=True)
+
+    def start(self) -> None:
+        """Begin; `tell_user` may be called from now on."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """The machine was told something: look what it wants to send."""
+        self._network.wake()
+
+    def check(self) -> None:
+        """Raise what ended the thread, if it has ended by a fault."""
+        if self._crash is not None:
+            raise SparklogError(f"the thread that keeps the group has failed: {self._crash!r}") from self._crash
+
+    def wait_for(self, is_true: Callable[[], bool], deadline: Micros) -> bool:
+        """Wait until the machine has come to something, at most until `deadline`; whether it has. `lock` is held."""
+        while not is_true():
+            self.check()
+            left = deadline - now_us()
+            if left <= 0:
+                return False
+            self.changed.wait(left / 1e6)
+        return True
+
+    def finish(self, job: Job) -> None:
+        """Wait for a job, which ends by its own deadline; raises its error."""
+        self.wake()
+        with self.lock:
+            self.wait_for(lambda: job.is_done, Micros(job.deadline + _DEFAULT_WAIT_US))
+        if job.error is not None:
+            raise job.error
+
+    def stop(self, deadline: Micros) -> None:
+        """Send what is left to be said (the member was told to leave), until `deadline` at the latest, and end the thread."""
+        with self.lock:
+            if self._crash is None:
+                self._network.wake()
+                self.wait_for(lambda: self.group.member.has_left and self.group.offsets.is_idle, deadline)
+            self._is_stopped = True
+        if self._crash is None:
+            self._network.wake()
+        self._thread.join()
+
+    # -- inside ---------------------------------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while not self._is_stopped:
+                with self.lock:
+                    until = self._turn()
+                    self.changed.notify_all()
+                self._tell_user()
+                self._network.wait(until)
+        except BaseException as error:  # the user's thread raises it
+            with self.lock:
+                self._crash = error
+                self.changed.notify_all()
+            self._tell_user()
+        finally:
+            self._network.close()
+
+    def _turn(self) -> Micros:
+        """Send, take in what came, send again; when there is something to do next."""
+        self._send()
+        now = now_us()
+        for answer in self._network.poll(now):
+            errand = answer.token
+            if not isinstance(errand, Errand):
+                continue
+            if answer.message is not None:
+                self.group.replied(errand, answer.message, now)
+            else:
+                assert answer.error is not None
+                self.group.failed(errand, answer.error, now)
+        self._send()
+        wanted = self.group.deadline()
+        until = Micros(now_us() + _SLEEP_US_MAX) if wanted is None else wanted
+        return self._network.next_event(min([until, *(unsent.deadline for unsent in self._unsent)]))
+
+    def _send(self) -> None:
+        now = now_us()
+        for errand in self.group.errands(now):
+            wait = self._network.settings.request_timeout_ms * 1000 if errand.timeout_us is None else errand.timeout_us
+            self._unsent.append(_Unsent(errand, Micros(now + wait)))
+        unsent, self._unsent = self._unsent, []
+        self._unsent = [one for one in unsent if not self._is_settled(one, now)]
+
+    def _is_settled(self, unsent: _Unsent, now: Micros) -> bool:
+        """Whether the errand was sent, or never will be."""
+        errand, network = unsent.errand, self._network
+        node = network.anyone() if errand.node is None else errand.node
+        if network.is_ready(node):
+            try:
+                network.send(node, errand.request, errand, timeout_us=errand.timeout_us, version_max=errand.version_max)
+            except UnsupportedByBroker as error:
+                self.group.failed(errand, error, now)
+            return True
+        if errand.node is not None and errand.node not in network.cluster.brokers:
+            network.cluster.refresh_soon()
+        is_refused = errand.node is not None and not network.is_connected(node) and not network.cluster.may_connect(node, now)
+        if is_refused or now >= unsent.deadline:
+            self.group.failed(errand, network.last_error or ConnectionFailed("no broker could be reached in time"), now)
+            return True
+        return False

@@ -1,0 +1,232 @@
+"""Being in a consumer group: what its machines share, and the machine that finds the group's coordinator.
+
+Two machines can be a member: `membership_classic` (JoinGroup, SyncGroup, Heartbeat) and `membership_consumer` (KIP-848: heartbeats that say
+and bring everything). `membership_offsets` commits and fetches offsets. All of them say what to send by `errands`, take in what came by
+`replied` or `failed`, and never wait. What only the user's thread may do comes out as a `Step`: it calls the rebalance listener and tells
+by `step_done`; heartbeats go on meanwhile.
+"""
+
+from collections.abc import Callable, Sequence
+from enum import Enum, auto
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from sparklog.client.cluster import Entropy, backoff_us
+from sparklog.client.settings import ClientSettings
+from sparklog.errors import BrokerError, ErrorCode, SparklogError, code_of
+from sparklog.model import Micros, NodeId, TopicPartition
+from sparklog.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from sparklog.wire.schema import Message
+
+US_PER_MS = 1000
+_GROUP_KEY = 0
+
+
+class GroupMetadata(NamedTuple):
+    """Who a member is, as transactions and tools ask for it; the generation is the member epoch in a KIP-848 group, -1 outside."""
+
+    group_id: str
+    generation_id: int
+    member_id: str
+    group_instance_id: str | None
+
+
+class StepKind(Enum):
+    REVOKE = auto()
+    LOSE = auto()
+    ASSIGN = auto()
+
+
+class Step(NamedTuple):
+    """A change of the assignment: `partitions` come or go, `owned` are those held afterwards. Lost ones may have a new owner already."""
+
+    kind: StepKind
+    partitions: tuple[TopicPartition, ...]
+    owned: tuple[TopicPartition, ...]
+
+
+class Subscription(NamedTuple):
+    """Topics by name, or by a regular expression that must match the whole name; matched here for classic groups, by the broker else."""
+
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+
+
+class Errand(msgspec.Struct):
+    """A request of one of a group's machines; to any broker if `node` is None. `number` tells the machine which of its questions it is."""
+
+    request: Message
+    node: NodeId | None = None
+    number: int = 0
+    timeout_us: int | None = None
+    version_max: int | None = None
+
+
+IsReady = Callable[[NodeId], bool]
+
+
+class Member(Protocol):
+    """A member of a group, of either protocol."""
+
+    @property
+    def identity(self) -> GroupMetadata: ...
+    @property
+    def error(self) -> SparklogError | None:
+        """What no waiting will mend; the next poll raises it."""
+
+    @property
+    def step(self) -> Step | None:
+        """What the user's thread has to do next."""
+
+    @property
+    def owned(self) -> tuple[TopicPartition, ...]: ...
+    @property
+    def is_rebalancing(self) -> bool: ...
+    @property
+    def has_left(self) -> bool:
+        """Whether nothing more has to be sent after `leave`."""
+
+    def subscribe(self, subscription: Subscription, now: Micros) -> None: ...
+    def polled(self, now: Micros, *, is_inside: bool) -> None:
+        """The user's thread enters or leaves poll."""
+
+    def take_step(self) -> Step:
+        """The user's thread begins with the step."""
+
+    def step_done(self, now: Micros) -> None: ...
+    def leave(self, now: Micros) -> None: ...
+    def disowned(self, code: ErrorCode, now: Micros) -> None:
+        """The coordinator refused a commit: it does not know this member any more."""
+
+    def errands(self, now: Micros) -> list[Errand]: ...
+    def replied(self, errand: Errand, reply: Message, now: Micros) -> None: ...
+    def failed(self, errand: Errand, error: SparklogError, now: Micros) -> None: ...
+    def deadline(self) -> Micros | None: ...
+
+
+class Coordinator:
+    """Which broker coordinates the group. Invariant: at most one question is under way, and none while `node` is known."""
+
+    def __init__(self, settings: ClientSettings, entropy: Entropy) -> None:
+        assert settings.group_id is not None
+        self.node: NodeId | None = None
+        self.is_wanted = False
+        self.error: SparklogError | None = None
+        self._group_id = settings.group_id
+        self._settings = settings
+        self._entropy = entropy
+        self._is_asked = False
+        self._attempts = 0
+        self._not_before = Micros(0)
+
+    def want(self) -> None:
+        """Somebody has something to ask of the coordinator."""
+        self.is_wanted = True
+
+    def lost(self, now: Micros) -> None:
+        """The broker is not, or no longer, the coordinator, or cannot be reached."""
+        self.node = None
+        self._back_off(now)
+
+    def errands(self, now: Micros) -> list[Errand]:
+        """The question, if it is time for it."""
+        if self.node is not None or self._is_asked or not self.is_wanted or self.error is not None or now < self._not_before:
+            return []
+        self._is_asked = True
+        return [Errand(FindCoordinatorRequest(key_type=_GROUP_KEY, coordinator_keys=[self._group_id]))]
+
+    def replied(self, reply: FindCoordinatorResponse, now: Micros) -> None:
+        """Take in the answer."""
+        self._is_asked = False
+        found = next((told for told in reply.coordinators if told.key == self._group_id), None)
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE if found is None else code_of(found.error_code)
+        if found is not None and code is ErrorCode.NONE:
+            self.node = NodeId(found.node_id)
+            self._attempts = 0
+        elif code.is_retriable:
+            self._back_off(now)
+        else:
+            self.error = group_refused(self._group_id, code)
+
+    def failed(self, error: SparklogError, now: Micros) -> None:
+        """There is no answer."""
+        self._is_asked = False
+        if isinstance(error, BrokerError) and not error.is_retriable:
+            self.error = error
+        self._back_off(now)
+
+    def deadline(self) -> Micros | None:
+        """When to ask, if that is to come."""
+        is_due = self.node is None and not self._is_asked and self.is_wanted and self.error is None
+        return self._not_before if is_due else None
+
+    def _back_off(self, now: Micros) -> None:
+        settings = self._settings
+        wait = backoff_us(settings.retry_backoff_ms, settings.retry_backoff_max_ms, self._attempts, self._entropy)
+        self._attempts += 1
+        self._not_before = Micros(now + wait)
+
+
+COORDINATOR_GONE = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
+
+_REMEDIES = {
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "this principal may not READ the group",
+    ErrorCode.GROUP_MAX_SIZE_REACHED: "the group is full: see group.max.size of the broker",
+    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "its members have no partition.assignment.strategy in common with this one",
+    ErrorCode.INVALID_SESSION_TIMEOUT: "session.timeout.ms is outside what the broker allows (group.min and group.max.session.timeout.ms)",
+    ErrorCode.INVALID_GROUP_ID: "the broker refuses this group.id",
+    ErrorCode.UNSUPPORTED_VERSION: "the broker does not speak this group.protocol: choose the other one",
+    ErrorCode.UNSUPPORTED_ASSIGNOR: "the broker has no such group.remote.assignor",
+    ErrorCode.UNRELEASED_INSTANCE_ID: "another member holds this group.instance.id: stop that one, or wait for its session to end",
+    ErrorCode.INVALID_REGULAR_EXPRESSION: "the broker cannot read the pattern as RE2",
+}
+
+
+def group_refused(group_id: str, code: ErrorCode, reason: str = "") -> BrokerError:
+    """The error of a group that cannot be joined or stayed in, with what to do."""
+    return BrokerError(code, f"group {group_id!r}: {reason or _REMEDIES.get(code, 'the coordinator refused')}")
+
+
+def minus(partitions: Sequence[TopicPartition], others: Sequence[TopicPartition]) -> tuple[TopicPartition, ...]:
+    """The partitions that are not among the others, in their order."""
+    gone = dict.fromkeys(others)
+    return tuple(partition for partition in partitions if partition not in gone)
+
+
+class Steps:
+    """What the user's thread is to do, in order, and what it holds. A step begun is finished, whatever comes meanwhile."""
+
+    __slots__ = ("_is_begun", "_waiting", "owned")
+
+    def __init__(self) -> None:
+        self.owned: tuple[TopicPartition, ...] = ()
+        self._waiting: list[Step] = []
+        self._is_begun = False
+
+    @property
+    def first(self) -> Step | None:
+        """The step to do, or being done."""
+        return self._waiting[0] if self._waiting else None
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether the user's thread is at it."""
+        return self._is_begun
+
+    def replace(self, steps: Sequence[Step]) -> None:
+        """Do these instead of those waiting; not while one is being done."""
+        assert not self._is_begun
+        self._waiting = list(steps)
+
+    def begin(self) -> Step:
+        """The user's thread begins with the first step."""
+        self._is_begun = True
+        return self._waiting[0]
+
+    def done(self) -> bool:
+        """The step begun is done: whether it was the last."""
+        assert self._is_begun
+        self._is_begun = False
+        self.owned = self._waiting.pop(0).owned
+        return not self._waiting

@@ -1,0 +1,474 @@
+"""A member of a classic group: joins in two steps, is told its share by the leader (or is the leader), and keeps saying that it lives.
+
+    APART --polled--> PREPARING --listener told--> JOINING --JoinGroup--> [LISTING, if leader] --> SYNCING --SyncGroup--> STABLE
+                        ^  ^                          |  MEMBER_ID_REQUIRED: asked again             |                      |
+                        |  +------------- generation or member id lost (steps: LOSE) <--------------+----------------------+
+                        +---------- the group rebalances, the subscription or the topics changed <---------------------------+
+    any --user silent for max.poll.interval--> APART (left, unless static)       any --refused for good--> FAILED
+
+Eager members give up everything while PREPARING; cooperative ones (KIP-429) keep what they have, give up in STABLE what the new assignment
+lacks, and join once more. A machine: no clock, no I/O.
+"""
+
+import re
+from enum import Enum, auto
+from typing import Final
+
+from sparklog.client.assignors import (
+    ASSIGNORS,
+    assignor_names,
+    decode_assignment,
+    encode_assignment,
+    is_cooperative,
+    subscriber,
+    subscription,
+)
+from sparklog.client.assignors_sticky import Subscriber
+from sparklog.client.cluster import Entropy, backoff_us
+from sparklog.client.failures import FencedInstance
+from sparklog.client.membership import (
+    COORDINATOR_GONE,
+    Coordinator,
+    Errand,
+    GroupMetadata,
+    Step,
+    StepKind,
+    Steps,
+    Subscription,
+    group_refused,
+    minus,
+)
+from sparklog.client.membership import US_PER_MS as _MS
+from sparklog.client.settings import ClientSettings
+from sparklog.errors import BrokerError, DecodeError, ErrorCode, SparklogError, code_of
+from sparklog.model import Micros, TopicPartition
+from sparklog.wire.messages.consumer_protocol import PROTOCOL_TYPE
+from sparklog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from sparklog.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from sparklog.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from sparklog.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from sparklog.wire.schema import Message
+
+NO_GENERATION: Final = -1
+_JOIN_MARGIN_US: Final = 5_000 * _MS
+"""A JoinGroup is answered when the rebalance timeout is over at the latest: wait for that, and a little longer, as Java does."""
+_MISSING_TOPICS_US: Final = 1_000 * _MS
+"""How often the leader looks for topics that were not there."""
+
+_DISOWNING: Final = (
+    *(ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID),
+    ErrorCode.REBALANCE_IN_PROGRESS,
+)
+
+
+class Stage(Enum):
+    APART = auto()
+    PREPARING = auto()
+    JOINING = auto()
+    LISTING = auto()
+    SYNCING = auto()
+    STABLE = auto()
+    FAILED = auto()
+
+
+class ClassicMember:
+    """Invariants: at most one request for the group is under way; a generation is held from JoinGroup's answer until it is lost."""
+
+    def __init__(self, settings: ClientSettings, coordinator: Coordinator, entropy: Entropy) -> None:
+        assert settings.group_id is not None
+        self.error: SparklogError | None = None
+        self.stage = Stage.APART
+        self._settings = settings
+        self._coordinator = coordinator
+        self._entropy = entropy
+        self._group_id = settings.group_id
+        self._names = assignor_names(settings.partition_assignment_strategy)
+        self._is_cooperative = is_cooperative(self._names)
+        self._subscription: Subscription | None = None
+        self._topics: tuple[str, ...] = ()  # subscribed to by name, or matched
+        self._steps = Steps()
+        self._member_id = ""
+        self._generation = NO_GENERATION
+        self._had: tuple[TopicPartition, ...] = ()  # the last assignment taken, and its generation
+        self._had_generation = NO_GENERATION
+        self._protocol = ""
+        self._others: list[Subscriber] = []  # everybody, if this is the leader
+        self._counts: dict[str, int] = {}  # of the topics that the leader assigned
+        self._is_leader = False
+        self._skips_assignment = False
+        self._joined_topics: tuple[str, ...] = ()  # what the last JoinGroup subscribed to
+        self._wants_rejoin = False
+        self._gave_up = False  # what others wait for: the group must meet once more (KIP-429)
+        self._is_lost = False
+        self._wants_leave = False
+        self._asked: int | None = None  # the number of the errand under way
+        self._number = 0
+        self._attempts = 0
+        self._not_before = Micros(0)
+        self._heartbeat_at = Micros(0)
+        self._list_at: Micros | None = None
+        self._polled_at: Micros | None = None  # when the user left poll; None inside
+
+    # -- what the user's thread says ------------------------------------------------------------------------------------------------------
+
+    @property
+    def identity(self) -> GroupMetadata:
+        """This member, and the generation that it is in."""
+        return GroupMetadata(self._group_id, self._generation, self._member_id, self._settings.group_instance_id)
+
+    @property
+    def step(self) -> Step | None:
+        """What the user's thread has to do next."""
+        return self._steps.first
+
+    @property
+    def owned(self) -> tuple[TopicPartition, ...]:
+        """The partitions that the user's thread holds."""
+        return self._steps.owned
+
+    @property
+    def is_rebalancing(self) -> bool:
+        """Whether commits have to wait for a new generation."""
+        return self.stage in (Stage.PREPARING, Stage.JOINING, Stage.LISTING, Stage.SYNCING)
+
+    @property
+    def has_left(self) -> bool:
+        """Whether nothing is left to be sent."""
+        return self.stage in (Stage.APART, Stage.FAILED) and not self._wants_leave
+
+    def subscribe(self, subscription: Subscription, now: Micros) -> None:
+        """Want these topics from the next poll on."""
+        self._subscription = subscription
+        self._topics = tuple(sorted(dict.fromkeys(subscription.topics)))
+        self._wants_rejoin = self.stage is not Stage.APART
+        if subscription.pattern is not None:
+            self._list_at = now
+
+    def polled(self, now: Micros, *, is_inside: bool) -> None:
+        """The user's thread enters or leaves poll; the first one of a subscription joins the group."""
+        self._polled_at = None if is_inside else now
+        if is_inside and self.stage is Stage.APART and self._subscription is not None and not self._wants_leave:
+            self._list_at = now if self._subscription.pattern is not None else None
+            self._prepare()
+
+    def take_step(self) -> Step:
+        """The user's thread begins with the step."""
+        return self._steps.begin()
+
+    def step_done(self, now: Micros) -> None:
+        """The listener was told."""
+        step = self._steps.begin()
+        is_last = self._steps.done()
+        if step.kind is StepKind.ASSIGN and not self._is_lost:
+            self._had, self._had_generation = step.owned, self._generation
+        if self._is_lost and self.stage is not Stage.APART:
+            self._prepare()
+        elif self.stage is Stage.PREPARING and is_last:
+            self.stage = Stage.JOINING
+        elif self.stage is Stage.STABLE:
+            self._gave_up = self._gave_up or step.kind is StepKind.REVOKE
+            self._wants_rejoin = self._wants_rejoin or (self._gave_up and is_last)
+
+    def leave(self, now: Micros) -> None:
+        """Leave the group, unless this is a static member, which may come back in time to find its partitions untouched (KIP-345)."""
+        is_in = self._member_id != "" and self.stage is not Stage.FAILED
+        self._wants_leave = is_in and self._settings.group_instance_id is None
+        self._depart()
+        self._subscription = None
+        self._steps = Steps()
+
+    def disowned(self, code: ErrorCode, now: Micros) -> None:
+        """A commit was refused with that code."""
+        if self.stage is Stage.STABLE and code in _DISOWNING:
+            self._group_said(code, now)
+
+    # -- what to send ---------------------------------------------------------------------------------------------------------------------
+
+    def errands(self, now: Micros) -> list[Errand]:
+        """What to send now."""
+        self._check_poll(now)
+        if self._wants_rejoin and self.stage is Stage.STABLE and not self._steps.is_begun:
+            self._prepare()
+        if self._asked is not None or now < self._not_before or self.stage is Stage.FAILED:
+            return []
+        if self._lists_topics(now):
+            return [self._ask(self._metadata_request(), to_coordinator=False)]
+        request = self._request(now)
+        if request is None:
+            return []
+        self._coordinator.want()
+        if self._coordinator.node is None:
+            return []
+        return [self._ask(request, to_coordinator=True)]
+
+    def deadline(self) -> Micros | None:
+        """When there is something to do without anything having happened."""
+        times: list[Micros] = []
+        if self._polled_at is not None and self.stage is not Stage.APART:
+            times.append(Micros(self._polled_at + self._settings.max_poll_interval_ms * _MS))
+        if self._asked is None and self.stage is not Stage.FAILED:
+            if self._list_at is not None and self.stage is Stage.STABLE:
+                times.append(max(self._list_at, self._not_before))
+            if self._coordinator.node is not None or self.stage is Stage.LISTING or self._is_pattern_due:
+                if self.stage in (Stage.JOINING, Stage.LISTING, Stage.SYNCING) or self._wants_leave:
+                    times.append(self._not_before)
+                elif self._generation >= 0:
+                    times.append(max(self._heartbeat_at, self._not_before))
+        return min(times, default=None)
+
+    def _request(self, now: Micros) -> Message | None:
+        instance_id = self._settings.group_instance_id
+        if self._wants_leave:
+            gone = MemberIdentity(member_id=self._member_id, reason="the consumer is being closed or silent")
+            return LeaveGroupRequest(group_id=self._group_id, members=[gone])
+        if self.stage is Stage.JOINING:
+            return self._join_request()
+        if self.stage is Stage.SYNCING:
+            return SyncGroupRequest(
+                group_id=self._group_id,
+                generation_id=self._generation,
+                member_id=self._member_id,
+                group_instance_id=instance_id,
+                protocol_type=PROTOCOL_TYPE,
+                protocol_name=self._protocol,
+                assignments=self._assignments(),
+            )
+        if self.stage in (Stage.STABLE, Stage.PREPARING) and self._generation >= 0 and now >= self._heartbeat_at:
+            return HeartbeatRequest(
+                group_id=self._group_id, generation_id=self._generation, member_id=self._member_id, group_instance_id=instance_id
+            )
+        return None
+
+    def _join_request(self) -> JoinGroupRequest:
+        self._joined_topics = self._topics
+        owned = self._steps.owned if self._is_cooperative else ()
+        rack = self._settings.client_rack
+        protocols = [
+            JoinGroupRequestProtocol(name, subscription(name, self._topics, owned, self._had_generation, had=self._had, rack=rack))
+            for name in self._names
+        ]
+        return JoinGroupRequest(
+            group_id=self._group_id,
+            session_timeout_ms=self._settings.session_timeout_ms,
+            rebalance_timeout_ms=self._settings.max_poll_interval_ms,
+            member_id=self._member_id,
+            group_instance_id=self._settings.group_instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocols=protocols,
+        )
+
+    def _ask(self, request: Message, *, to_coordinator: bool) -> Errand:
+        self._number += 1
+        self._asked = self._number
+        timeout_us = self._settings.request_timeout_ms * _MS
+        if isinstance(request, JoinGroupRequest):
+            timeout_us = max(timeout_us, self._settings.max_poll_interval_ms * _MS + _JOIN_MARGIN_US)
+        elif isinstance(request, HeartbeatRequest):
+            timeout_us = min(timeout_us, self._settings.session_timeout_ms * _MS)
+        return Errand(request, self._coordinator.node if to_coordinator else None, self._number, timeout_us)
+
+    # -- what came ------------------------------------------------------------------------------------------------------------------------
+
+    def replied(self, errand: Errand, reply: Message, now: Micros) -> None:
+        """Take in an answer; one to a question that was given up is passed over."""
+        if isinstance(reply, LeaveGroupResponse):
+            self._asked = None if errand.number == self._asked else self._asked
+            self._forget_member()
+            return
+        if errand.number != self._asked:
+            return
+        self._asked = None
+        if isinstance(reply, MetadataResponse):
+            self._listed(errand, reply, now)
+        elif isinstance(reply, JoinGroupResponse):
+            self._joined(reply, now)
+        elif isinstance(reply, SyncGroupResponse):
+            self._synced(reply, now)
+        elif isinstance(reply, HeartbeatResponse):
+            self._heartbeat_at = Micros(now + self._settings.heartbeat_interval_ms * _MS)
+            self._group_said(code_of(reply.error_code), now)
+
+    def failed(self, errand: Errand, error: SparklogError, now: Micros) -> None:
+        """There is no answer: find the coordinator anew and ask again, unless asking cannot help."""
+        if errand.number != self._asked:
+            return
+        self._asked = None
+        if isinstance(errand.request, LeaveGroupRequest):
+            self._forget_member()  # its session ends by itself
+        elif isinstance(error, BrokerError) and not error.is_retriable:
+            self._fail(error)
+        else:
+            if errand.node is not None:
+                self._coordinator.lost(now)
+            self._back_off(now)
+
+    def _joined(self, reply: JoinGroupResponse, now: Micros) -> None:
+        code = code_of(reply.error_code)
+        if code is ErrorCode.MEMBER_ID_REQUIRED and not self._member_id:
+            self._member_id = reply.member_id
+            return
+        if code is not ErrorCode.NONE:
+            self._back_off(now)
+            self._group_said(code, now)
+            return
+        self._attempts = 0
+        self._member_id, self._generation = reply.member_id, reply.generation_id
+        self._protocol = reply.protocol_name or ""
+        self._is_leader = reply.leader == reply.member_id
+        self._skips_assignment = reply.skip_assignment
+        self._heartbeat_at = Micros(now + self._settings.heartbeat_interval_ms * _MS)
+        if self._protocol not in self._names:
+            self._fail(group_refused(self._group_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"it chose {self._protocol!r}"))
+            return
+        self.stage = Stage.SYNCING
+        self._others = []
+        if self._is_leader:
+            try:
+                self._others = [subscriber(self._protocol, m.member_id, m.group_instance_id, m.metadata) for m in reply.members]
+            except DecodeError as error:
+                self._fail(group_refused(self._group_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"a member's subscription: {error}"))
+                return
+            self.stage = Stage.LISTING
+
+    def _synced(self, reply: SyncGroupResponse, now: Micros) -> None:
+        code = code_of(reply.error_code)
+        if code is ErrorCode.REBALANCE_IN_PROGRESS:
+            self.stage = Stage.JOINING
+            return
+        if code is not ErrorCode.NONE:
+            self._back_off(now)
+            self._group_said(code, now)
+            return
+        try:
+            target = decode_assignment(reply.assignment)
+        except DecodeError as error:
+            self._fail(group_refused(self._group_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"the assignment: {error}"))
+            return
+        self.stage, self._attempts, self._gave_up = Stage.STABLE, 0, False
+        self._wants_rejoin = self._topics != self._joined_topics
+        self._heartbeat_at = Micros(now + self._settings.heartbeat_interval_ms * _MS)
+        owned = self._steps.owned
+        kept = tuple(partition for partition in owned if partition in target)
+        given_up, added = minus(owned, target), minus(target, owned)
+        steps = [Step(StepKind.REVOKE, given_up, kept)] if given_up else []
+        self._steps.replace([*steps, Step(StepKind.ASSIGN, added, target)])
+
+    def _group_said(self, code: ErrorCode, now: Micros) -> None:
+        """What an error of the group means, whichever request brought it."""
+        if code is ErrorCode.NONE:
+            self._attempts = 0
+        elif code is ErrorCode.REBALANCE_IN_PROGRESS:
+            self._wants_rejoin = self.stage is Stage.STABLE
+        elif code in COORDINATOR_GONE:
+            self._coordinator.lost(now)
+        elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
+            if code is ErrorCode.UNKNOWN_MEMBER_ID:
+                self._member_id = ""
+            self._generation, self._is_lost = NO_GENERATION, True
+            self._prepare()
+        elif code is ErrorCode.FENCED_INSTANCE_ID:
+            self._fail(FencedInstance(f"group {self._group_id!r}: another member is {self._settings.group_instance_id!r} now"))
+        elif code.is_retriable:
+            self._back_off(now)
+        else:
+            self._fail(group_refused(self._group_id, code))
+
+    # -- topics ---------------------------------------------------------------------------------------------------------------------------
+
+    @property
+    def _is_pattern_due(self) -> bool:
+        """Whether the topics of a pattern must be known before joining."""
+        return self._list_at is not None and self._subscription is not None and self._subscription.pattern is not None
+
+    def _lists_topics(self, now: Micros) -> bool:
+        if self._wants_leave:
+            return False
+        if self.stage is Stage.LISTING:
+            return True
+        is_time = self._list_at is not None and now >= self._list_at
+        return is_time and (self.stage is Stage.STABLE or (self.stage is Stage.JOINING and self._is_pattern_due))
+
+    def _metadata_request(self) -> MetadataRequest:
+        if self._subscription is not None and self._subscription.pattern is not None:
+            return MetadataRequest(topics=None, allow_auto_topic_creation=False)
+        topics = sorted({topic for other in self._others for topic in other.topics} | {*self._topics})
+        return MetadataRequest(topics=[MetadataRequestTopic(name=topic) for topic in topics], allow_auto_topic_creation=False)
+
+    def _listed(self, errand: Errand, reply: MetadataResponse, now: Micros) -> None:
+        counts = {topic.name: len(topic.partitions) for topic in reply.topics if topic.name and topic.partitions}
+        if self._subscription is not None and self._subscription.pattern is not None:
+            is_hidden = {topic.name for topic in reply.topics if topic.is_internal and self._settings.exclude_internal_topics}
+            pattern = re.compile(self._subscription.pattern)
+            matched = tuple(sorted(name for name in counts if name not in is_hidden and pattern.fullmatch(name)))
+            if matched != self._topics:
+                self._topics, self._wants_rejoin = matched, self.stage is not Stage.JOINING
+        wanted = {topic for other in self._others for topic in other.topics}
+        counts = {topic: counts[topic] for topic in sorted(wanted) if topic in counts}
+        if self.stage is Stage.LISTING:
+            self._counts, self.stage = counts, Stage.SYNCING
+        elif self.stage is Stage.STABLE and self._is_leader and counts != self._counts:
+            self._wants_rejoin = True
+        self._list_again(now, is_missing=len(counts) < len(wanted))
+
+    def _list_again(self, now: Micros, *, is_missing: bool) -> None:
+        has_pattern = self._subscription is not None and self._subscription.pattern is not None
+        wait = _MISSING_TOPICS_US if is_missing else self._settings.metadata_max_age_ms * _MS
+        self._list_at = Micros(now + wait) if has_pattern or self._is_leader else None
+
+    def _assignments(self) -> list[SyncGroupRequestAssignment]:
+        if not self._is_leader or self._skips_assignment:
+            return []
+        shares = ASSIGNORS[self._protocol](self._others, self._counts)
+        return [SyncGroupRequestAssignment(member_id, encode_assignment(share)) for member_id, share in shares.items()]
+
+    # -- inside ---------------------------------------------------------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        """Begin to join: first the user's thread lets go of what must not be held meanwhile."""
+        self.stage = Stage.PREPARING
+        if self._steps.is_begun:
+            return  # `step_done` comes back here
+        owned = self._steps.owned
+        self._wants_rejoin = False
+        dropped = tuple(p for p in owned if p.topic not in self._topics) if self._is_cooperative else owned
+        if self._is_lost:
+            self._steps.replace([Step(StepKind.LOSE, owned, ())] if owned else [])
+            if self._is_cooperative:
+                self._had, self._had_generation = (), NO_GENERATION
+        else:
+            self._steps.replace([Step(StepKind.REVOKE, dropped, minus(owned, dropped))] if dropped else [])
+        self._is_lost = False
+        if self._steps.first is None:
+            self.stage = Stage.JOINING
+
+    def _check_poll(self, now: Micros) -> None:
+        """A user that does not poll must not hold partitions that others could read (KIP-62)."""
+        if self._polled_at is None or self.stage in (Stage.APART, Stage.FAILED):
+            return
+        if now >= self._polled_at + self._settings.max_poll_interval_ms * _MS:
+            self._wants_leave = self._member_id != "" and self._settings.group_instance_id is None
+            self._depart()
+
+    def _depart(self) -> None:
+        """Be in the group no more; what is held is lost by the next poll."""
+        self._asked = None
+        self._is_lost = True
+        self._generation, self._list_at = NO_GENERATION, None
+        self._not_before = Micros(0)
+        if self.stage is not Stage.FAILED:
+            self.stage = Stage.APART
+        if not self._wants_leave and self._settings.group_instance_id is None:
+            self._member_id = ""
+
+    def _forget_member(self) -> None:
+        self._wants_leave, self._member_id = False, ""
+
+    def _fail(self, error: SparklogError) -> None:
+        self.error, self.stage = error, Stage.FAILED
+        self._generation = NO_GENERATION
+
+    def _back_off(self, now: Micros) -> None:
+        wait = backoff_us(self._settings.retry_backoff_ms, self._settings.retry_backoff_max_ms, self._attempts, self._entropy)
+        self._attempts += 1
+        self._not_before = Micros(now + wait)

@@ -1,0 +1,92 @@
+"""Everything of one group as one machine: its coordinator, this client's membership, and its offsets; a shell has only this to drive."""
+
+from sparklog.client.cluster import Entropy
+from sparklog.client.failures import CommitFailed, RebalanceInProgress
+from sparklog.client.membership import Coordinator, Errand, GroupMetadata, Member, Step, Subscription
+from sparklog.client.membership_classic import ClassicMember
+from sparklog.client.membership_consumer import ConsumerMember
+from sparklog.client.membership_offsets import GroupOffsets, Job
+from sparklog.client.settings import ClientSettings
+from sparklog.errors import SparklogError
+from sparklog.model import Micros
+from sparklog.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from sparklog.wire.messages.offset_commit import OffsetCommitRequest
+from sparklog.wire.messages.offset_fetch import OffsetFetchRequest
+from sparklog.wire.schema import Message
+
+
+class Group:
+    """Invariant: without a subscription it only carries offsets, and its identity is that of no member."""
+
+    def __init__(self, settings: ClientSettings, entropy: Entropy) -> None:
+        assert settings.group_id is not None
+        self.coordinator = Coordinator(settings, entropy)
+        self.offsets = GroupOffsets(settings, self.coordinator, entropy)
+        self._settings = settings
+        self._is_modern = settings.group_protocol == "consumer"
+        self.member: Member = (ConsumerMember if self._is_modern else ClassicMember)(settings, self.coordinator, entropy)
+        self._is_subscribed = False
+
+    @property
+    def identity(self) -> GroupMetadata:
+        """Who this client is in the group."""
+        return self.member.identity
+
+    @property
+    def step(self) -> Step | None:
+        """What the user's thread has to do next."""
+        return self.member.step
+
+    @property
+    def error(self) -> SparklogError | None:
+        """What no waiting will mend."""
+        return self.member.error or (self.coordinator.error if self._is_subscribed else None)
+
+    def subscribe(self, subscription: Subscription, now: Micros) -> None:
+        """Want these topics."""
+        self._is_subscribed = True
+        self.member.subscribe(subscription, now)
+
+    def leave(self, now: Micros) -> None:
+        """Leave, and want nothing any more."""
+        self._is_subscribed = False
+        self.member.leave(now)
+
+    def commit(self, job: Job) -> Job:
+        """Commit; raises CommitFailed at once where it could not succeed."""
+        if self._is_subscribed and self.identity.generation_id < 0:
+            if self.member.is_rebalancing:
+                raise RebalanceInProgress(f"group {self.identity.group_id!r} is being joined: poll until partitions are assigned")
+            raise CommitFailed(f"group {self.identity.group_id!r}: this member is not in the group; poll joins it, then commit")
+        return self.offsets.add(job)
+
+    def errands(self, now: Micros) -> list[Errand]:
+        """What to send now."""
+        errands = self.member.errands(now)
+        errands += self.offsets.errands(now, self.identity, sends_epoch=self._is_modern)
+        return errands + self.coordinator.errands(now)
+
+    def deadline(self) -> Micros | None:
+        """When there is something to do without anything having happened."""
+        times = (self.coordinator.deadline(), self.member.deadline(), self.offsets.deadline())
+        return min((time for time in times if time is not None), default=None)
+
+    def replied(self, errand: Errand, reply: Message, now: Micros) -> None:
+        """Take in an answer."""
+        if isinstance(reply, FindCoordinatorResponse):
+            self.coordinator.replied(reply, now)
+        elif isinstance(errand.request, OffsetCommitRequest | OffsetFetchRequest):
+            code = self.offsets.replied(errand, reply, now, self.identity)
+            if self._is_subscribed:
+                self.member.disowned(code, now)
+        else:
+            self.member.replied(errand, reply, now)
+
+    def failed(self, errand: Errand, error: SparklogError, now: Micros) -> None:
+        """There is no answer."""
+        if isinstance(errand.request, FindCoordinatorRequest):
+            self.coordinator.failed(error, now)
+        elif isinstance(errand.request, OffsetCommitRequest | OffsetFetchRequest):
+            self.offsets.failed(errand, error, now)
+        else:
+            self.member.failed(errand, error, now)
