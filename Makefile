@@ -8,7 +8,7 @@ KERNEL_SOURCES := $(wildcard sparklog/kernels/*.pyx sparklog/kernels/*.pxi spark
 COPY_JARS := mvn -q -B org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies -DincludeScope=runtime
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jars demo test test-long lint bench fuzz docs wheels
+.PHONY: help setup jars node demo test test-long lint bench fuzz docs wheels
 
 help:
 	@echo 'make setup      virtual environment, compiled kernels, JARs for demo and tests; quick when nothing changed'
@@ -21,7 +21,7 @@ help:
 	@echo 'make docs       write what is generated from the code: settings pages and samples; check links'
 	@echo 'make wheels     dist/: a compiled wheel and a pure one for places without a compiler'
 
-setup: $(KERNELS) jars
+setup: $(KERNELS) jars node
 
 # Compat mode: an editable install by import hook would hide pyspark_sparklog from Spark, which looks for `pyspark_*` in directories.
 # A settled environment is not asked again; a changed pyproject.toml is.
@@ -51,6 +51,15 @@ jars: .jars/.kafka .jars/.delta
 
 .jars/.delta: conf/delta-pom.xml
 	$(call fetch,$<,delta,the demo writes Parquet in place of Delta)
+
+# The one foreign client that is neither Python nor Java: without npm or a network its tests are skipped.
+node: .node/.installed
+
+.node/.installed: tests/compatibility/package.json
+	@mkdir -p .node
+	@if ! command -v npm >/dev/null; then echo 'make setup: no npm, so no kafkajs in .node: its tests are skipped' >&2; \
+	 elif cp $< .node/ && npm install --prefix .node --no-audit --no-fund --ignore-scripts >.node/install.log 2>&1; then touch $@; \
+	 else echo 'make setup: could not install kafkajs (.node/install.log tells why): its tests are skipped' >&2; fi
 
 define fetch
 @mkdir -p .jars
