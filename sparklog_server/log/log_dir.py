@@ -19,12 +19,14 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from sparklog.model import ZERO_UUID, Instant, NodeId, Offset, TopicPartition, Uuid
+from sparklog.model import NO_EPOCH, ZERO_UUID, Instant, LeaderEpoch, NodeId, Offset, TopicPartition, Uuid
 from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_offsets, parse_properties, render_offsets, render_properties
 from sparklog_server.disk.door import Disk, DiskFile
 
 from .damage import LogDamaged
+from .epoch_cache import EpochCache
 from .partition_log import PartitionLog
+from .recovery import EPOCH_FILE
 from .segment import LOG_SUFFIX, file_name
 from .settings import LogSettings
 
@@ -66,11 +68,12 @@ class Damaged(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """A log to be begun."""
+    """A log to be begun, and the epoch in which this node leads it from the first record on; -1 if it does not."""
 
     topic_partition: TopicPartition
     topic_id: Uuid
     settings: LogSettings
+    leader_epoch: LeaderEpoch = NO_EPOCH
 
 
 class LogDir:
@@ -223,11 +226,16 @@ class LogDir:
                 directory = f"{path}/{one.topic_partition}"
                 disk.open(f"{directory}/{file_name(0, LOG_SUFFIX)}", create=True)  # empty: there is only its name to lose
                 files.append(_write_topic_id(disk, directory, one.topic_id))
+                if one.leader_epoch >= 0:
+                    # Now, not with the first record: a thousand first records would have a thousand more files to sync.
+                    epochs = EpochCache()
+                    epochs.assign(one.leader_epoch, Offset(0))
+                    files.append(disk.replace(f"{directory}/{EPOCH_FILE}", epochs.render()))
             disk.sync(files)
             files.clear()
             return [
-                PartitionLog.open(disk, f"{path}/{topic_partition}", topic_partition, topic_id, settings, now=now)
-                for topic_partition, topic_id, settings in wanted
+                PartitionLog.open(disk, f"{path}/{one.topic_partition}", one.topic_partition, one.topic_id, one.settings, now=now)
+                for one in wanted
             ]
 
         return begin
