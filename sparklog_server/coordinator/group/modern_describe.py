@@ -19,10 +19,8 @@ _CONSUMER_MEMBER = 1
 def described(group_id: str, group: Group | None, image: MetadataImage, default_assignor: str) -> DescribedGroup:
     """A group and its members; GROUP_ID_NOT_FOUND if it is none of this kind. Topics that are gone are left out."""
     if not isinstance(group, ModernGroup):
-        what = "not known here" if group is None else "a classic group"
-        return DescribedGroup(
-            ErrorCode.GROUP_ID_NOT_FOUND, f"{group_id} is {what}, so it cannot be described as a consumer group", group_id
-        )
+        what = "not found" if group is None else "is not a consumer group"  # as Kafka says it, whose tools print it
+        return DescribedGroup(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}.", group_id)
     return DescribedGroup(
         group_id=group_id,
         group_state=group.state_name(),
