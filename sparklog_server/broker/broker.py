@@ -141,7 +141,7 @@ class Broker:
             cluster_id,
             self._quorum,
             self._partitions,
-            Groups(settings, self._allow, tickets=self._ticket, entropy=self._entropy, trace=self._trace),
+            Groups(self._live, self._allow, tickets=self._ticket, entropy=self._entropy, trace=self._trace),
             self._allow,
             served=SERVED,
             tickets=self._ticket,

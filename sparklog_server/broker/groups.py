@@ -12,6 +12,7 @@ from sparklog.model import Instant, LeaderEpoch, Micros, Offset, Ticket
 from sparklog.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from sparklog_server.broker.authorization import Allow, Operation, Resource
 from sparklog_server.broker.internal_topics import OFFSETS_TOPIC
+from sparklog_server.broker.live_settings import LiveSettings
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.coordinator.command import Command
 from sparklog_server.coordinator.group.modern_kind import ModernGroupKind
@@ -86,21 +87,25 @@ class Groups:
 
     def __init__(
         self,
-        settings: BrokerSettings,
+        live: LiveSettings,
         allow: Allow,
         *,
         tickets: Callable[[], Ticket],
         entropy: Callable[[int], bytes],
         trace: Trace,
     ) -> None:
-        self._settings = settings
-        group_settings = group_settings_of(settings)
+        self._settings = live.settings
+        group_settings = group_settings_of(live.settings)
 
         def describable(command: Command, topics: Sequence[str]) -> list[str]:
             return [topic for topic in topics if allow(command.principal, Operation.DESCRIBE, Resource.TOPIC, topic)]
 
         make_modern = partial(
-            ModernGroupKind, settings=group_settings, entropy=entropy, describable=describable, record_bytes_max=RECORD_BYTES_MAX
+            ModernGroupKind,
+            settings=lambda: group_settings_of(live.settings),
+            entropy=entropy,
+            describable=describable,
+            record_bytes_max=RECORD_BYTES_MAX,
         )
         self.runtime = Runtime(
             OFFSETS_TOPIC,

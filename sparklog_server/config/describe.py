@@ -17,6 +17,32 @@ from .layers import Layers, default_of, dynamic_key, synonyms_of
 from .settings import BrokerSettings, broker_keys
 from .topic_settings import TopicSettings, topic_keys, topic_keys_of_broker
 
+# Kafka tells of these only where they were set: they are for its own tests, or not settled yet.
+_INTERNAL = frozenset(
+    (
+        "controller.performance.always.log.threshold.ms",
+        "controller.performance.sample.period.ms",
+        "group.consumer.regex.refresh.interval.ms",
+        "group.share.initialize.retry.interval.ms",
+        "group.share.persister.class.name",
+        "internal.metadata.delete.delay.millis",
+        "internal.metadata.log.segment.bytes",
+        "internal.metadata.max.batch.size.in.bytes",
+        "log.initial.task.delay.ms",
+        "producer.id.expiration.check.interval.ms",
+        "remote.log.index.file.cache.ttl.ms",
+        "remote.log.manager.task.retry.backoff.max.ms",
+        "remote.log.manager.task.retry.backoff.ms",
+        "remote.log.manager.task.retry.jitter",
+        "server.max.startup.time.ms",
+        "share.coordinator.cold.partition.snapshot.interval.ms",
+        "share.coordinator.state.topic.prune.interval.ms",
+        "unclean.leader.election.interval.ms",
+        "unstable.api.versions.enable",
+        "unstable.feature.versions.enable",
+    )
+)
+
 
 class Source(IntEnum):
     """Where a value comes from; the numbers are those of DescribeConfigs."""
@@ -67,11 +93,11 @@ def describe_topic(layers: Layers, overrides: Mapping[str, str]) -> list[ConfigR
 
 
 def describe_broker(layers: Layers) -> list[ConfigRow]:
-    """The rows of a broker in alphabetical order, those without effect included."""
+    """The rows of a broker in alphabetical order, those without effect included; internal keys appear only when they are set."""
     from .without_effect import KEYS
 
-    names = dict.fromkeys((*broker_keys(), *topic_keys_of_broker(), *KEYS, *layers.static.given, *layers.cluster, *layers.broker))
-    return [_broker_row(name, layers) for name in sorted(names)]
+    known = frozenset((*broker_keys(), *topic_keys_of_broker(), *KEYS)) - _INTERNAL
+    return [_broker_row(name, layers) for name in sorted(known.union(layers.static.given, layers.cluster, layers.broker))]
 
 
 def describe_cluster(layers: Layers) -> list[ConfigRow]:

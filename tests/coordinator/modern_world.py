@@ -111,7 +111,7 @@ class ModernWorld:
         return ModernGroupKind(
             groups,
             classic,
-            settings=self.settings,
+            settings=lambda: self.settings,
             entropy=self.entropy,
             describable=self.cluster.describable,
             record_bytes_max=1_000_000,

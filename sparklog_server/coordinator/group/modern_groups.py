@@ -20,7 +20,7 @@ from sparklog.wire.messages.consumer_group_heartbeat import (
 from sparklog.wire.schema import Message
 from sparklog_server.coordinator.command import Command
 from sparklog_server.coordinator.shard import Answer, CoordinatorRecord, Decision
-from sparklog_server.metadata.image import MetadataDelta, MetadataImage
+from sparklog_server.metadata.image import TOPIC_RESOURCE, MetadataDelta, MetadataImage
 from sparklog_server.outcome import Refused
 
 from .classic import ClassicGroup
@@ -30,7 +30,7 @@ from .migration import downgrade_record, downgraded, upgrade_records, upgraded
 from .modern import ModernGroup
 from .modern_change import Change, assignment_due_ms, left_for_a_moment
 from .modern_checks import check_epoch, check_records, check_released, check_request, check_size, known_member, known_static_member
-from .modern_limits import GROUP_RESOURCE, advised_interval_ms, times_of
+from .modern_limits import GROUP_RESOURCE, GroupTimes, advised_interval_ms, times_of
 from .modern_member import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH, Assigned, MemberState, ModernMember, names_of
 from .modern_patterns import Patterns
 from .modern_reconcile import Owned
@@ -55,19 +55,20 @@ class ModernGroups:
         self,
         groups: dict[str, Group],
         classic: ClassicGroups,
-        settings: GroupSettings,
+        settings: Callable[[], GroupSettings],
         *,
         entropy: Callable[[int], bytes],
         describable: Describable,
         record_bytes_max: int,
     ) -> None:
         self.groups = groups
-        self.settings = settings
+        self.settings = settings()
+        self._settings_now = settings
         self.image = MetadataImage()
         self.deadlines = Deadlines()
         self._classic = classic
         self._entropy = entropy
-        self._patterns = Patterns(settings, describable, record_bytes_max)
+        self._patterns = Patterns(self.settings, describable, record_bytes_max)
         self.record_bytes_max = record_bytes_max
         self._softs: dict[str, GroupSoft] = {}
         self._topics_state = 0
@@ -84,7 +85,7 @@ class ModernGroups:
 
     def loaded(self, image: MetadataImage, now: Instant) -> list[Decision]:
         """Everything was replayed: members have a whole session from now on to be heard of."""
-        self.image = image
+        self.image, self.settings = image, self._settings_now()
         for group in self.groups.values():
             if not isinstance(group, ModernGroup):
                 continue
@@ -98,8 +99,12 @@ class ModernGroups:
         return []
 
     def image_changed(self, delta: MetadataDelta, now: Instant) -> list[Decision]:
-        """Topics came, went or grew: the next heartbeat of each group looks whether that matters to it."""
+        """Topics came, went or grew: the next heartbeat of each group looks whether that matters to it. Settings hold from now on."""
         self.image = delta.after
+        if any(resource_type != TOPIC_RESOURCE for resource_type, _ in delta.configs_changed):
+            self.settings = self._settings_now()
+            for group_id, soft in self._softs.items():
+                soft.times = self._times(group_id)
         if delta.topics_created or delta.topics_deleted or any(changed.before is None for changed in delta.partitions_changed):
             self._topics_state += 1
         if delta.topics_created:
@@ -113,13 +118,12 @@ class ModernGroups:
     def soft(self, group_id: str) -> GroupSoft:
         """What is not durable about a group, there or about to be."""
         soft = self._softs.get(group_id)
-        config = self.image.configs.get((GROUP_RESOURCE, group_id)) if self.image.configs else None
         if soft is None:
-            soft = self._softs[group_id] = GroupSoft(times_of(self.settings, config), config)
-        elif soft.config is not config:
-            soft.config = config
-            soft.times = times_of(self.settings, config)
+            soft = self._softs[group_id] = GroupSoft(self._times(group_id))
         return soft
+
+    def _times(self, group_id: str) -> GroupTimes:
+        return times_of(self.settings, self.image.configs.get((GROUP_RESOURCE, group_id)))
 
     # -- heartbeats
 
@@ -174,8 +178,6 @@ class ModernGroups:
             or (soft.recheck_us is not None and now.mono_us >= soft.recheck_us)
         ):
             return None
-        if self.image.configs:
-            soft = self.soft(request.group_id)
         times = soft.times
         self.deadlines.heard(soft, request.group_id, request.member_id, times.session_timeout_ms, now)
         interval_ms = advised_interval_ms(times, members=len(group.members), changed_us=soft.changed_us, target_due_ms=0, now=now)

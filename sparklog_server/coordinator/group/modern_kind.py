@@ -23,7 +23,8 @@ from .subscriptions import Describable
 
 
 class ModernGroupKind:
-    """`shard.ModernKind`. `describable` says which topics the sender of a command may know about, for patterns.
+    """`shard.ModernKind`. `describable` says which topics the sender of a command may know about, for patterns; `settings` gives those that
+    hold now, and is asked again when any have changed.
 
     Give the shard `functools.partial(ModernGroupKind, settings=…, entropy=…, describable=…, record_bytes_max=…)` to make it with.
     """
@@ -33,7 +34,7 @@ class ModernGroupKind:
         groups: dict[str, Group],
         classic: ClassicGroups,
         *,
-        settings: GroupSettings,
+        settings: Callable[[], GroupSettings],
         entropy: Callable[[int], bytes],
         describable: Describable,
         record_bytes_max: int,

@@ -1,6 +1,5 @@
 """What a failover forgets of KIP-848 groups: deadlines, and when something was last looked at."""
 
-from collections.abc import Mapping
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -37,9 +36,9 @@ class GroupSoft:
     `refreshed_us` when its patterns were resolved, `recheck_us` when a heartbeat is to look at them again, and `too_wide` has those that
     matched more than a record can hold."""
 
-    __slots__ = ("changed_us", "checked", "config", "others", "recheck_us", "refreshed_us", "sessions", "times", "too_wide")
+    __slots__ = ("changed_us", "checked", "others", "recheck_us", "refreshed_us", "sessions", "times", "too_wide")
 
-    def __init__(self, times: GroupTimes, config: Mapping[str, str] | None) -> None:
+    def __init__(self, times: GroupTimes) -> None:
         self.sessions: dict[str, Timer[ModernDeadline]] = {}
         self.others: dict[tuple[ModernDue, str], Timer[ModernDeadline]] = {}
         self.checked = -1
@@ -48,7 +47,6 @@ class GroupSoft:
         self.recheck_us: Micros | None = None
         self.too_wide: dict[str, None] = {}
         self.times = times
-        self.config = config
 
 
 class Deadlines:
