@@ -18,7 +18,7 @@ from sparklog.effects import Chunk
 from sparklog.model import Instant, Micros
 from sparklog.wire.messages.fetch import FetchResponse
 from sparklog.wire.schema import INT32_MAX, Message
-from sparklog_server.broker.session import Call, Session, Used
+from sparklog_server.broker.session import Call, Session
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.controller.quotas import CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
 from sparklog_server.metadata.quotas import CLIENT_ID, USER, Quotas
@@ -51,32 +51,38 @@ _KEYS = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, CONTROLLER_
 class Rate:
     """An amount per second over the last windows (Kafka's Rate over a SampledStat). Amounts are whole; times in ms, never falling."""
 
-    __slots__ = ("_samples", "_total", "_window_count", "_window_ms")
+    __slots__ = ("_ends_ms", "_full_s", "_newest", "_samples", "_total", "_window_count", "_window_ms")
 
     def __init__(self, window_count: int, window_ms: int) -> None:
         self._window_count = window_count
         self._window_ms = window_ms
+        self._full_s = (window_count - 1) * window_ms / 1000  # no rate is ever taken over less
         self._samples: deque[list[int]] = deque()  # [start, last event, amount], oldest first
+        self._newest: list[int] = [0, 0, 0]
+        self._ends_ms = 0  # where the newest sample is complete
         self._total = 0
 
-    def record(self, amount: int, now_ms: int) -> None:
-        """Count `amount`, which may be negative to take back what was counted at the same time."""
-        samples = self._samples
-        if not samples or now_ms - samples[-1][0] >= self._window_ms:
-            if len(samples) > self._window_count:  # one more than the windows: the oldest may still overlap them
-                self._total -= samples.popleft()[2]
-            samples.append([now_ms, now_ms, amount])
-        else:
-            newest = samples[-1]
+    def charge(self, amount: int, per_second: float, now_ms: int) -> int:
+        """Count `amount`; how long nothing more may be used until the rate is down at `per_second`, 0 if it is not above.
+
+        A negative amount takes back what was counted at the same time.
+        """
+        if now_ms < self._ends_ms:
+            newest = self._newest
             newest[1] = now_ms
             newest[2] += amount
-        self._total += amount
+        else:
+            self._begin_sample(amount, now_ms)
+        total = self._total = self._total + amount
+        return 0 if total <= per_second * self._full_s else self.delay_ms(per_second, now_ms)
 
     def delay_ms(self, per_second: float, now_ms: int) -> int:
         """How long nothing may be used until the rate is down at `per_second`; 0 if it is not above."""
         samples, window_ms = self._samples, self._window_ms
         while samples and now_ms - samples[0][1] >= self._window_count * window_ms:
             self._total -= samples.popleft()[2]
+            if not samples:
+                self._ends_ms = 0
         # Too little time since the first sample would tell of a rate that is far too high: whole windows are assumed before it.
         elapsed_ms = now_ms - samples[0][0] if samples else 0
         missing = self._window_count - 1 - elapsed_ms // window_ms
@@ -85,6 +91,13 @@ class Rate:
         span_ms = elapsed_ms or 1
         rate = self._total * 1000 / span_ms
         return 0 if rate <= per_second else _whole_ms((rate - per_second) / per_second * span_ms)
+
+    def _begin_sample(self, amount: int, now_ms: int) -> None:
+        if len(self._samples) > self._window_count:  # one more than the windows: the oldest may still overlap them
+            self._total -= self._samples.popleft()[2]
+        self._newest = [now_ms, now_ms, amount]
+        self._ends_ms = now_ms + self._window_ms
+        self._samples.append(self._newest)
 
 
 class TokenBucket:
@@ -101,7 +114,12 @@ class TokenBucket:
         """Take `amount`, also if there is less."""
         self._refill(per_second, now_ms)
         assert self._tokens is not None
-        self._tokens = min(per_second * self._span_s, self._tokens - amount)
+        self._tokens -= amount
+
+    def give_back(self, amount: int, per_second: float) -> None:
+        """Return what was taken and not used."""
+        if self._tokens is not None:
+            self._tokens = min(per_second * self._span_s, self._tokens + amount)
 
     def delay_ms(self, per_second: float, now_ms: int) -> int:
         """How long until the count is no longer negative; 0 if it is not."""
@@ -171,30 +189,39 @@ class ClientQuotas:
 
     def served(self, call: Call, request_bytes: int, begun_ns: int, *, is_silent: bool, now: Instant) -> None:
         """A request was run since `begun_ns`; a produce that gets no answer is charged at once, and for its bytes alone, as in Kafka."""
-        used = _used_by(call)
-        used.request_bytes = request_bytes
-        used.work_ns = self.work_ns() - begun_ns
+        call.used = (request_bytes, self.work_ns() - begun_ns, 0 if call.used is None else call.used[2])
         if is_silent:
-            self._rest(call.session, _charge(self._client_of(call).produce, request_bytes, now.mono_us // 1000), now)
+            limited = self._client_of(call).produce
+            if limited is not None:
+                self._rest(call.session, limited[1].charge(request_bytes, limited[0], now.mono_us // 1000), now)
 
     def charged(self, call: Call, message: Message, chunks: list[Chunk], now: Instant) -> Message | None:
         """The answer in place of this one if its client used too much, and must rest; None to send it as it is encoded."""
-        used = call.used
-        if used is None:
+        if call.used is None:
             return None  # it was run before there was any quota
-        client = self._client_of(call)
+        request_bytes, work_ns, delay_ms = call.used
+        client = self._clients.get((call.session.principal, call.client_id)) or self._client_of(call)
         now_ms = now.mono_us // 1000
-        delay_ms = used.mutation_delay_ms
+        api_key = call.api_key
         if client.request is not None:
+            limit, rate = client.request
             # Kafka lets nobody rest longer than a window for this.
-            delay_ms = max(delay_ms, min(_charge(client.request, used.work_ns, now_ms, _NS_PER_PERCENT_SECOND), self._window[1]))
-        if call.api_key == _PRODUCE:
-            delay_ms = max(delay_ms, _charge(client.produce, used.request_bytes, now_ms))
-        elif call.api_key == _FETCH:
-            size = _size_of_fetch(call, chunks)
-            delay_ms = max(delay_ms, _charge(client.fetch, size, now_ms))
+            delay_ms = max(delay_ms, min(rate.charge(work_ns, limit, now_ms), self._window[1]))
+        if api_key == _PRODUCE:
+            if client.produce is not None:
+                limit, rate = client.produce
+                # No `max` where nearly every answer passes: it would be a tenth of the whole.
+                over_ms = rate.charge(request_bytes, limit, now_ms)
+                if over_ms > delay_ms:
+                    delay_ms = over_ms
+        elif api_key == _FETCH:
+            if client.fetch is not None:
+                limit, rate = client.fetch
+                size = _size_of_fetch(call, chunks)
+                delay_ms = max(delay_ms, rate.charge(size, limit, now_ms))
+                if delay_ms:
+                    rate.charge(-size, limit, now_ms)
             if delay_ms:
-                _charge(client.fetch, -size, now_ms)
                 message = FetchResponse()  # what is withheld is neither sent nor counted
         if not delay_ms:
             return None
@@ -217,18 +244,18 @@ class ClientQuotas:
         per_second, bucket = limited
         now_ms = now.mono_us // 1000
         if is_strict and (delay_ms := bucket.delay_ms(per_second, now_ms)):
-            _used_by(call).mutation_delay_ms = delay_ms
+            call.used = (0, 0, delay_ms)
             return False
         bucket.record(partitions, per_second, now_ms)
         if not is_strict:
-            _used_by(call).mutation_delay_ms = bucket.delay_ms(per_second, now_ms)
+            call.used = (0, 0, bucket.delay_ms(per_second, now_ms))
         return True
 
-    def give_back(self, call: Call, partitions: int, now: Instant) -> None:
+    def give_back(self, call: Call, partitions: int) -> None:
         """What was taken was not used: the controller refused it."""
         limited = self._client_of(call).mutation
         if limited is not None and partitions:
-            limited[1].record(-partitions, limited[0], now.mono_us // 1000)
+            limited[1].give_back(partitions, limited[0])
 
     # -- those who rest
 
@@ -297,6 +324,8 @@ class ClientQuotas:
         if found is None:
             return None
         limit, owner = found
+        if kind is Kind.REQUEST:
+            limit *= _NS_PER_PERCENT_SECOND
         rate = self._rates.setdefault((kind, *owner), Rate(*self._window))
         assert isinstance(rate, Rate)
         return limit, rate
@@ -335,21 +364,6 @@ def _levels(user: str, client_id: str) -> Iterable[tuple[tuple[str | None, str |
         yield (_ANY, _DEFAULT), ("", client_id)
 
 
-def _used_by(call: Call) -> Used:
-    if call.used is None:
-        call.used = Used()
-    return call.used
-
-
 def _size_of_fetch(call: Call, chunks: list[Chunk]) -> int:
     """The bytes of a whole reply as Kafka counts them: with the length before it, without its header."""
     return sum(map(len, chunks)) - (5 if call.version >= _FLEXIBLE_FETCH else 4)
-
-
-def _charge(limited: tuple[float, Rate] | None, amount: int, now_ms: int, scale: int = 1) -> int:
-    """Record `amount`, `scale` of which are one unit of the limit; how long to rest, in ms."""
-    if limited is None:
-        return 0
-    limit, rate = limited
-    rate.record(amount, now_ms)
-    return rate.delay_ms(limit * scale, now_ms)

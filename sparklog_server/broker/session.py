@@ -17,16 +17,8 @@ from sparklog.wire.frame import Framer
 from sparklog.wire.schema import Message
 from sparklog_server.config.settings import BrokerSettings
 
-
-class Used:
-    """What one request used, once its broker has any quota; `mutation_delay_ms` is what its changes to the cluster cost."""
-
-    __slots__ = ("mutation_delay_ms", "request_bytes", "work_ns")
-
-    def __init__(self) -> None:
-        self.request_bytes = 0
-        self.work_ns = 0
-        self.mutation_delay_ms = 0
+Used = tuple[int, int, int]
+"""What a request used, once its broker has any quota: its bytes, ns of work, and the ms to rest for the changes it made to the cluster."""
 
 
 class Call:

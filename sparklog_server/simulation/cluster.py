@@ -29,8 +29,9 @@ class SimulatedConnection:
     With `expects_anything` set, replies are taken unread: what was asked was nonsense.
     """
 
-    def __init__(self, node: "SimulatedNode", session_id: SessionId) -> None:
+    def __init__(self, node: "SimulatedNode", session_id: SessionId, client_id: str) -> None:
         self._node = node
+        self._client_id = client_id
         self.session_id = session_id
         self._correlation_id = 0
         self._expected: list[tuple[int, type[Message], int]] = []
@@ -43,7 +44,7 @@ class SimulatedConnection:
         self._correlation_id += 1
         if reply is not None:
             self._expected.append((self._correlation_id, reply, version))
-        self.send_bytes(b"".join(_bytes_of(chunk) for chunk in encode_request(request, version, self._correlation_id, "simulation")))
+        self.send_bytes(b"".join(_bytes_of(chunk) for chunk in encode_request(request, version, self._correlation_id, self._client_id)))
 
     def send_bytes(self, data: bytes) -> None:
         """Send any bytes at all."""
@@ -132,11 +133,11 @@ class SimulatedNode:
 
     # -- connections
 
-    def connect(self) -> SimulatedConnection:
+    def connect(self, client_id: str = "simulation") -> SimulatedConnection:
         """A new connection to the first listener."""
         self._last_session += 1
         session_id = SessionId(self._last_session)
-        connection = SimulatedConnection(self, session_id)
+        connection = SimulatedConnection(self, session_id, client_id)
         self._connections[session_id] = connection
         listener = self._settings.listeners[0].name
         self._carry_out(self.running.connected(session_id, listener, f"client:{session_id}", self._clock.now))

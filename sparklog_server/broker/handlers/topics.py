@@ -15,6 +15,42 @@ from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
 from sparklog_server.broker.context import Context, Proposed
 from sparklog_server.broker.session import Call, Parked
+from sparklog_server.controller.topics import PARTITIONS_PER_REQUEST_MAX
+
+_STRICT_CREATE_SINCE = 6
+_STRICT_DELETE_SINCE = 5
+_STRICT_GROW_SINCE = 3
+"""The versions whose clients know THROTTLING_QUOTA_EXCEEDED: earlier ones are served, and must rest afterwards (KIP-599)."""
+
+
+class _Charges:
+    """What the topics of one request take from the changes to the cluster that their client may make, topic by topic."""
+
+    __slots__ = ("_call", "_context", "_is_strict", "_now", "_taken")
+
+    def __init__(self, context: Context, call: Call, now: Instant, *, strict_since: int) -> None:
+        self._context = context
+        self._call = call
+        self._now = now
+        self._is_strict = call.version >= strict_since
+        self._taken: dict[str | None, int] = {}
+
+    def admits(self, name: str | None, partitions: int) -> bool:
+        """Whether the topic may be asked for; it then counts as `partitions`."""
+        quotas = self._context.quotas
+        if not quotas.is_set:
+            return True
+        # No request may make more: what asks for more is refused, and given back.
+        count = min(max(partitions, 0), PARTITIONS_PER_REQUEST_MAX)
+        if not quotas.admits(self._call, count, is_strict=self._is_strict, now=self._now):
+            return False
+        self._taken[name] = self._taken.get(name, 0) + count
+        return True
+
+    def refused(self, name: str | None) -> None:
+        """Nothing was made of the topic."""
+        if name in self._taken:
+            self._context.quotas.give_back(self._call, self._taken.pop(name))
 
 
 def create_topics(context: Context, call: Call, request: CreateTopicsRequest, now: Instant) -> CreateTopicsResponse | Parked:
@@ -28,9 +64,23 @@ def create_topics(context: Context, call: Call, request: CreateTopicsRequest, no
             else:
                 refused.append(CreatableTopicResult(name=topic.name, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED))
         request.topics = allowed
+    charges = _Charges(context, call, now, strict_since=_STRICT_CREATE_SINCE)
+    default_count = context.settings.num_partitions
+    admitted = []
+    for topic in request.topics:
+        count = len(topic.assignments) or (default_count if topic.num_partitions == -1 else topic.num_partitions)
+        if charges.admits(topic.name, count):
+            admitted.append(topic)
+        else:
+            refused.append(CreatableTopicResult(name=topic.name, error_code=ErrorCode.THROTTLING_QUOTA_EXCEEDED, error_message=None))
+    request.topics = admitted
 
     def completed(reply: Message) -> Message:
-        cast("CreateTopicsResponse", reply).topics += refused
+        results = cast("CreateTopicsResponse", reply).topics
+        for result in results:
+            if result.error_code:
+                charges.refused(result.name)
+        results += refused
         return reply
 
     if refused and not request.topics:
@@ -43,6 +93,7 @@ def delete_topics(context: Context, call: Call, request: DeleteTopicsRequest, no
     """Delete by name, or by id since version 6."""
     refused: list[DeletableTopicResult] = []
     is_enabled = context.settings.delete_topic_enable
+    charges = _Charges(context, call, now, strict_since=_STRICT_DELETE_SINCE)
 
     def may_delete(name: str | None, topic_id: bytes) -> bool:
         known = None if topic_id == ZERO_UUID else context.topic_of_id(topic_id)
@@ -52,6 +103,10 @@ def delete_topics(context: Context, call: Call, request: DeleteTopicsRequest, no
             code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         elif not is_enabled:
             code = ErrorCode.TOPIC_DELETION_DISABLED
+        else:
+            topic = known or context.image.topics_by_name.get(called or "")
+            if topic is not None and not charges.admits(called, len(topic.partitions)):
+                code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
         if code is not ErrorCode.NONE:
             # The name as it was asked for: who knows the id alone is not told it.
             refused.append(DeletableTopicResult(name=name, topic_id=topic_id, error_code=code))
@@ -62,7 +117,11 @@ def delete_topics(context: Context, call: Call, request: DeleteTopicsRequest, no
     request.topics = [state for state in states if may_delete(state.name, state.topic_id)]
 
     def completed(reply: Message) -> Message:
-        cast("DeleteTopicsResponse", reply).responses += refused
+        results = cast("DeleteTopicsResponse", reply).responses
+        for result in results:
+            if result.error_code:
+                charges.refused(result.name)
+        results += refused
         return reply
 
     if refused and not request.topics and not request.topic_names:
@@ -75,15 +134,23 @@ def create_partitions(context: Context, call: Call, request: CreatePartitionsReq
     """Add partitions to topics; the count only grows."""
     refused: list[CreatePartitionsTopicResult] = []
     allowed = []
+    charges = _Charges(context, call, now, strict_since=_STRICT_GROW_SINCE)
     for topic in request.topics:
-        if context.allow(call, Operation.ALTER, Resource.TOPIC, topic.name):
-            allowed.append(topic)
-        else:
+        known = context.image.topics_by_name.get(topic.name)
+        if not context.allow(call, Operation.ALTER, Resource.TOPIC, topic.name):
             refused.append(CreatePartitionsTopicResult(name=topic.name, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+        elif known is not None and not charges.admits(topic.name, topic.count - len(known.partitions)):
+            refused.append(CreatePartitionsTopicResult(name=topic.name, error_code=ErrorCode.THROTTLING_QUOTA_EXCEEDED))
+        else:
+            allowed.append(topic)
     request.topics = allowed
 
     def completed(reply: Message) -> Message:
-        cast("CreatePartitionsResponse", reply).results += refused
+        results = cast("CreatePartitionsResponse", reply).results
+        for result in results:
+            if result.error_code:
+                charges.refused(result.name)
+        results += refused
         return reply
 
     if refused and not request.topics:
