@@ -47,3 +47,10 @@ class Instant(NamedTuple):
 
     mono_us: Micros
     wall_ms: Millis
+
+
+def earlier(first: Micros | None, second: Micros | None) -> Micros | None:
+    """The earlier of two deadlines, where None stands for none: spelt out, since every turn asks for a dozen."""
+    if first is None or (second is not None and second < first):
+        return second
+    return first

@@ -54,10 +54,13 @@ class Framer:
         """The memory held for the frame under way, beyond a spare buffer."""
         return 0 if self._borrowed is not None else len(self._own)
 
-    def recycle(self) -> None:
-        """The frames handed out are done with."""
-        if self._borrowed is not None and not self._wanted:
+    def recycle(self) -> int:
+        """The frames handed out are done with; what is still held, as `held_bytes`."""
+        if self._borrowed is None:
+            return len(self._own)
+        if not self._wanted:
             self._give_back()
+        return 0
 
     def release(self) -> None:
         """The stream has ended: hold nothing any more."""

@@ -10,11 +10,11 @@ that are due. Nothing here blocks, reads a clock or calls back. `start` is the o
 
 from collections.abc import Callable
 from heapq import heappop
-from typing import cast
+from typing import Final, cast
 
 from sparklog.effects import Chunk, Disconnect, Effect, Reply
 from sparklog.errors import DecodeError, ErrorCode
-from sparklog.model import Instant, Micros, SessionId, Ticket, Uuid
+from sparklog.model import Instant, Micros, SessionId, Ticket, Uuid, earlier
 from sparklog.wire.api_keys import API_VERSIONS
 from sparklog.wire.codec import decode_request
 from sparklog.wire.frame import RECEIVE_BUFFER_BYTES, Framer, spare_buffers
@@ -40,7 +40,7 @@ from sparklog_server.broker.handlers.api_versions import served_versions
 from sparklog_server.broker.live_settings import LiveSettings
 from sparklog_server.broker.local_partitions import open_partitions, reconfigure
 from sparklog_server.broker.memory import RequestMemory
-from sparklog_server.broker.named import refusal_of_many
+from sparklog_server.broker.named import BEGIN_WITH_TOPICS, refusal_of_many
 from sparklog_server.broker.quorum import Quorum
 from sparklog_server.broker.quotas import ClientQuotas, WorkClock
 from sparklog_server.broker.session import Call, Parked, Session, Wakeable, first_frame_bytes_max
@@ -53,6 +53,10 @@ from sparklog_server.replica.directory import Trace
 from sparklog_server.replica.partitions import Partitions
 
 _PRODUCE = 0
+# To name a member of an enum takes as long as two calls, and these are asked for by every request.
+_SILENT: Final = Parked.SILENT
+_MUTING_SILENT: Final = Parked.MUTING_SILENT
+_FLOWING: Final = Parked.FLOWING
 _LEFT: list[Chunk] = []
 """In place of an answer that has left: its chunks may hold files open."""
 
@@ -194,8 +198,8 @@ class Broker:
                 session.backlog_bytes += len(frame)
             else:
                 self._serve(session, frame, now)
-        framer.recycle()
-        self._bound_memory(session)
+        if framer.recycle() or session.backlog_bytes or session.held_bytes:
+            self._bound_memory(session)
         return self._end_of_turn(now)
 
     def _bound_memory(self, session: Session) -> None:
@@ -286,15 +290,12 @@ class Broker:
         timers = self._context.timers
         while timers and (timers[0][2].call.answer is not None or timers[0][2].call.session.is_closing):
             heappop(timers)
-        groups = None if self.is_stopping else self._context.groups.deadline()
-        deadlines = (
-            timers[0][0] if timers else None,
-            self._quorum.deadline(),
-            self._partitions.deadline(),
-            groups,
-            self._quotas.deadline(),
-        )
-        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+        earliest = earlier(self._quorum.deadline(), self._partitions.deadline())
+        if timers:
+            earliest = earlier(earliest, timers[0][0])
+        if not self.is_stopping:
+            earliest = earlier(earliest, self._context.groups.deadline())
+        return earlier(earliest, self._quotas.deadline())
 
     # -- requests
 
@@ -304,15 +305,18 @@ class Broker:
         begun_ns = quotas.work_ns() if quotas.is_set else 0
         try:
             header, body = decode_request_header(frame)
-            entry = HANDLERS.get(header.api_key)
+            api_key = header.api_key
+            entry = HANDLERS.get(api_key)
             if entry is None:
-                self._close(session, f"API {header.api_key} is not served here")
+                self._close(session, f"API {api_key} is not served here")
                 return
             handler, request_class = entry
-            if header.api_key != _PRODUCE:
-                refusal = refusal_of_many(header.api_key, header.api_version, body, self.settings.sparklog_partitions_max)
+            if api_key != _PRODUCE:
+                refusal = ""
                 if len(frame) > self.settings.sparklog_frame_other_max_bytes:
-                    refusal = f"a request of API {header.api_key} with {len(frame)} bytes"
+                    refusal = f"a request of API {api_key} with {len(frame)} bytes"
+                elif api_key in BEGIN_WITH_TOPICS:
+                    refusal = refusal_of_many(api_key, header.api_version, body, self.settings.sparklog_partitions_max)
                 if refusal:
                     self._close(session, refusal)
                     return
@@ -323,18 +327,18 @@ class Broker:
         except DecodeError as error:
             self._close(session, f"undecodable request: {error}")
             return
-        call = Call(session, header.api_key, header.api_version, header.correlation_id, header.client_id)
+        call = Call(session, api_key, header.api_version, header.correlation_id, header.client_id)
         answer = handler(self._context, call, request, now)
         if quotas.is_set:
             quotas.served(call, len(frame), begun_ns, is_silent=answer in (Parked.SILENT, Parked.MUTING_SILENT), now=now)
         if (session.is_paused or session.throttled_until_us is not None) and not session.is_muted:
             self._mute(session)
-        if isinstance(answer, Message):
+        if type(answer) is not Parked:
             self._answer(call, answer, now)
-        elif answer is not Parked.SILENT:
-            if answer is not Parked.MUTING_SILENT:
+        elif answer is not _SILENT:
+            if answer is not _MUTING_SILENT:
                 session.owed.append(call)
-            if answer is not Parked.FLOWING:
+            if answer is not _FLOWING:
                 session.held_by = call
             if not session.is_muted and (session.held_by is not None or len(session.owed) >= self._in_flight_max):
                 self._mute(session)

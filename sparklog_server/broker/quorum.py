@@ -16,7 +16,7 @@ import msgspec
 
 from sparklog.effects import Effect
 from sparklog.errors import ErrorCode
-from sparklog.model import Instant, LeaderEpoch, Micros, NodeId, Offset, Ticket, Uuid
+from sparklog.model import Instant, LeaderEpoch, Micros, NodeId, Offset, Ticket, Uuid, earlier
 from sparklog.wire.schema import Message
 from sparklog_server.broker.snapshotting import Snapshotting
 from sparklog_server.config.settings import BrokerSettings
@@ -180,8 +180,7 @@ class Quorum:
         """When `tick` wants to be called."""
         if not self._raft.is_leader:
             return None
-        deadlines = (self._controller.deadline(), self._snapshotting.deadline(self.image))
-        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+        return earlier(self._controller.deadline(), self._snapshotting.deadline(self.image))
 
     def close(self, now: Instant) -> None:
         """Close the metadata log."""

@@ -9,7 +9,7 @@ call and itself are answered.
 
 from collections import deque
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, final
 
 from sparklog.effects import Chunk
 from sparklog.model import Instant, Micros, SessionId
@@ -86,6 +86,7 @@ def first_frame_bytes_max(settings: BrokerSettings, listener: str) -> int:
     return min(settings.sparklog_frame_unauthenticated_max_bytes, largest) if needs_authentication else largest
 
 
+@final
 class Parked(Enum):
     """What a handler returns when there is no answer yet."""
 

@@ -14,7 +14,7 @@ from itertools import islice
 import msgspec
 
 from sparklog.effects import Effect, Run
-from sparklog.model import Instant, Micros, Millis, Offset, OffsetAndEpoch, Ticket
+from sparklog.model import Instant, Micros, Millis, Offset, OffsetAndEpoch, Ticket, earlier
 from sparklog.record.batch import read_header
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.disk.door import Disk, StorageError
@@ -90,12 +90,11 @@ class Snapshotting:
         """When `due` wants to be called, if nothing happens before."""
         if self._job is not None:
             return None
-        times: list[Micros] = []
-        if self._has_news(image) and self._interval_us:
-            times.append(Micros(max(self._last_us + self._interval_us, self._not_before_us)))
-        if len(self._raft.snapshots) > 1:
-            times.append(self._clean_us)
-        return Micros(min(times)) if times else None
+        earliest = self._clean_us if len(self._raft.snapshots) > 1 else None
+        if not self._interval_us or not self._has_news(image):
+            return earliest
+        write_us = Micros(self._last_us + self._interval_us)
+        return earlier(earliest, write_us if write_us > self._not_before_us else self._not_before_us)
 
     def due(self, image: MetadataImage, now: Instant) -> list[Effect]:
         """Begin to write a snapshot of the published image if one is due, or else remove the oldest if it is no longer kept."""

@@ -129,6 +129,8 @@ class Brokers:
 
     def deadline(self) -> Micros | None:
         """When the next session runs out; None while only this process's own broker is watched."""
+        if len(self._sessions) == 1 and self._own_node in self._sessions:
+            return None  # asked each turn: the usual case takes no list
         others = [session.heard_us for node, session in self._sessions.items() if node != self._own_node]
         return Micros(min(others) + self._timeout_us) if others else None
 

@@ -14,7 +14,7 @@ the shard is dropped with everything soft in it, and those who wait are refused.
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from sparklog.effects import FileSlice, Run
 from sparklog.errors import DecodeError, ErrorCode
@@ -28,6 +28,7 @@ from .loading import WINDOW_BYTES, Unreadable, Window, read_window
 from .shard import Answer, Decision, Shard
 from .timers import Timer, Timers
 
+_NONE: Final = ErrorCode.NONE  # to name a member of an enum takes as long as two calls
 _SLICE_RECORDS = 64
 """How many records are replayed before the loop gets its turn again: about a quarter of a millisecond."""
 
@@ -245,7 +246,7 @@ class Runtime:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         self._gather(index, active, active.shard.decide(command, token, now), now)
         self._arm(active)
-        return ErrorCode.NONE
+        return _NONE
 
     def abandoned(self, index: int, token: object) -> None:
         """Whoever sent the command of `token` is gone."""
@@ -309,21 +310,26 @@ class Runtime:
         """Replay the records of a decision, and have them appended with those of the whole turn."""
         if decision.records:
             sizes = [record_size_max(record.key, record.value, ()) for record in decision.records]
-            room = active.partition.batch_bytes_max - (HEADER_SIZE if active.builder is None else active.builder.size)
+            batch_bytes_max = active.partition.batch_bytes_max
+            room = batch_bytes_max - (HEADER_SIZE if active.builder is None else active.builder.size)
             is_kept = room >= sum(sizes) or self._append(index, active, now)
-            for record, size in zip(decision.records, sizes, strict=True):
+            for position, record in enumerate(decision.records):
                 # One decision lies in one batch, unless it alone is larger than a batch may be.
-                if is_kept and active.builder is not None and active.builder.size + size > active.partition.batch_bytes_max:
+                if is_kept and active.builder is not None and active.builder.size + sizes[position] > batch_bytes_max:
                     is_kept = self._append(index, active, now)
                 if not is_kept:
                     self.refused.extend((answer.token, ErrorCode.COORDINATOR_NOT_AVAILABLE) for answer in decision.answers)
                     return
-                if active.builder is None:
-                    active.builder = BatchBuilder()
-                active.builder.append(record.key, record.value, (), now.wall_ms)
-                active.shard.replay(record.key, record.value, active.next_offset)
+                builder = active.builder
+                if builder is None:
+                    builder = active.builder = BatchBuilder()
+                builder.append(record.key, record.value, (), now.wall_ms)
+                if record.message is None:
+                    active.shard.replay(record.key, record.value, active.next_offset)
+                else:
+                    active.shard.replay_own(record.message, active.next_offset)
                 active.next_offset = Offset(active.next_offset + 1)
-        active.answers.extend(decision.answers)
+        active.answers += decision.answers
         if active.builder is not None or active.answers:
             self._gathering[index] = None
 

@@ -19,21 +19,25 @@ from sparklog_server.coordinator.command import Command
 from sparklog_server.metadata.image import MetadataDelta, MetadataImage
 
 
-class CoordinatorRecord(msgspec.Struct, frozen=True):
-    """A record of a shard's partition: Kafka's key, and its value, or None to forget the key."""
+class CoordinatorRecord(msgspec.Struct, frozen=True, gc=False):
+    """A record of a shard's partition: Kafka's key, and its value, or None to forget the key.
+
+    `message`, where it is given, is what the shard would decode: nobody may change it any more.
+    """
 
     key: bytes
     value: bytes | None
+    message: object = None
 
 
-class Answer(msgspec.Struct, frozen=True):
+class Answer(msgspec.Struct, frozen=True, gc=False):
     """The reply to the command that came with `token`."""
 
     token: object
     reply: Message
 
 
-class Decision(msgspec.Struct, frozen=True):
+class Decision(msgspec.Struct, frozen=True, gc=False):
     """What follows from one command, or from time: records in one atomic batch, and the answers that rest on them.
 
     A command that must wait (for the other members of its group, say) is answered by a later decision.
@@ -51,6 +55,9 @@ class Shard(Protocol):
 
     def replay(self, key: bytes, value: bytes | None, offset: Offset) -> None:
         """Take in a record of the partition, committed or just appended. Raises DecodeError for bytes that are none."""
+
+    def replay_own(self, message: object, offset: Offset) -> None:
+        """Take in a record of this shard's own decision by the `message` in it: as `replay` of its bytes would."""
 
     def loaded(self, image: MetadataImage, now: Instant) -> list[Decision]:
         """Everything was replayed: begin what time does to it."""

@@ -6,6 +6,7 @@ a new CRC.
 """
 
 from struct import pack_into
+from typing import final
 
 import msgspec
 
@@ -48,6 +49,7 @@ class RecordsRefused(Exception):
         self.record_errors = record_errors or []
 
 
+@final
 class Checked(msgspec.Struct, frozen=True, gc=False):
     """A client's batch that may enter a log under `settings`, as sent or compressed anew; not stamped yet."""
 
@@ -120,7 +122,7 @@ def admitted(records: Sent, settings: LogSettings, now_ms: int) -> tuple[memoryv
 
     Raises RecordsRefused.
     """
-    if not isinstance(records, Checked):
+    if type(records) is not Checked:
         batch, header, greatest, _ = _checked(records, settings, now_ms, None)
     elif records.settings is settings or records.settings == settings:
         batch, header, greatest = records.batch, records.header, records.greatest_timestamp

@@ -135,6 +135,8 @@ class Cleaning:
         """When `due_jobs` has something to begin."""
         if self.is_stopping:
             return None
+        if not self._rounds and not self._dirty:
+            return self.look_at_us if self.limits.threads > 0 else None
         times = [work.resume_at_us for work in self._rounds.values() if work.ticket is None]
         if any(directory not in self._checkpoints.values() for directory in self._dirty):
             times.append(Micros(0))

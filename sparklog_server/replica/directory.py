@@ -9,7 +9,7 @@ process starts anew.
 from collections.abc import Callable
 
 from sparklog.effects import Sync
-from sparklog.model import Instant, Micros, Offset, Ticket, TopicPartition, Uuid
+from sparklog.model import Instant, Micros, Offset, Ticket, TopicPartition, Uuid, earlier
 from sparklog_server.disk.door import DiskFile, StorageError
 from sparklog_server.log.log_dir import LogDir
 from sparklog_server.replica.partition import LINGER_US, Partition
@@ -40,6 +40,7 @@ class Directory:
         "_unsynced_bytes",
         "_unsynced_bytes_max",
         "error",
+        "is_congested",
         "log_dir",
         "partitions",
         "sync_at_us",
@@ -66,6 +67,7 @@ class Directory:
         self._unsynced_bytes_max = unsynced_bytes_max
         self._unsynced_bytes = 0  # appended, and waiting for the next sync
         self._settling_bytes = 0  # in the sync that is in flight
+        self.is_congested = False  # so much of both that nobody should add to it
         self._failed = failed
         self._trace = trace
         self.partitions: dict[Partition, None] = {}
@@ -84,23 +86,18 @@ class Directory:
     def deadline(self) -> Micros | None:
         """When to ask again whether a sync or a checkpoint is due."""
         sync_at_us = None if self._in_flight else self.sync_at_us
-        checkpoint_at_us = None if self._is_checkpointing else self._checkpoint_at_us
-        return min((at for at in (sync_at_us, checkpoint_at_us) if at is not None), default=None)
+        return sync_at_us if self._is_checkpointing else earlier(sync_at_us, self._checkpoint_at_us)
 
     @property
     def is_quiet(self) -> bool:
         """Whether everything appended is durable, as far as it ever will be."""
         return not self._dirty and not self._in_flight
 
-    @property
-    def is_congested(self) -> bool:
-        """Whether so much waits for the disk that nobody should add to it."""
-        return self._unsynced_bytes + self._settling_bytes > self._unsynced_bytes_max
-
     def mark_dirty(self, partition: Partition, size: int, now: Instant, *, within_us: int = LINGER_US) -> None:
         """`partition` has `size` more bytes of records that are not durable yet, and should be `within_us` from now."""
         self._dirty[partition] = None
         self._unsynced_bytes += size
+        self.is_congested = self._unsynced_bytes + self._settling_bytes > self._unsynced_bytes_max
         if self.sync_at_us is None or self.sync_at_us > now.mono_us + within_us:
             self.sync_at_us = Micros(now.mono_us + within_us)
 
@@ -125,12 +122,14 @@ class Directory:
         self._is_awaited = False
         self.sync_at_us = None
         self._settling_bytes, self._unsynced_bytes = self._unsynced_bytes if self._in_flight else 0, 0
+        self.is_congested = self._settling_bytes > self._unsynced_bytes_max
         return Sync(ticket, files, self.log_dir.path) if self._in_flight else None
 
     def synced(self, now: Instant) -> None:
         """The sync in flight returned: its records are durable, and a checkpoint should soon say so."""
         in_flight, self._in_flight = self._in_flight, []
         self._settling_bytes = 0
+        self.is_congested = self._unsynced_bytes > self._unsynced_bytes_max
         if self._checkpoint_at_us is None:
             self._checkpoint_at_us = Micros(now.mono_us + self._checkpoint_interval_us)
         for partition, end_offset in in_flight:
@@ -203,6 +202,7 @@ class Directory:
         self._dirty = {}
         self._in_flight = []
         self._unsynced_bytes = self._settling_bytes = 0
+        self.is_congested = False
         self.sync_at_us = None
         self._checkpoint_at_us = None
         self._cuts = {}

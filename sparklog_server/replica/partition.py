@@ -71,6 +71,7 @@ class Partition:
         "durable_log_start",
         "error",
         "in_sync_min",
+        "keeps_codec",
         "leader",
         "log",
         "purgatory",
@@ -100,6 +101,7 @@ class Partition:
     def settings(self, settings: LogSettings) -> None:
         self.log.settings = settings
         self._flush_messages = settings.flush_messages
+        self.keeps_codec = settings.compression_type == "producer"  # what a client sent is stored as it is
         self._flush_us = settings.flush_ms * 1000 if settings.flush_ms < INT64_MAX else None
 
     # -- leadership

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 
 from sparklog.effects import Effect, Run, Sync
 from sparklog.errors import ErrorCode
-from sparklog.model import NO_EPOCH, ZERO_UUID, Instant, LeaderEpoch, Micros, NodeId, Offset, Ticket, TopicPartition, Uuid
+from sparklog.model import NO_EPOCH, ZERO_UUID, Instant, LeaderEpoch, Micros, NodeId, Offset, Ticket, TopicPartition, Uuid, earlier
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.log_dir import Wanted
 from sparklog_server.log.partition_log import PartitionLog
@@ -344,10 +344,10 @@ class Partitions:
 
     def deadline(self) -> Micros | None:
         """When the next sync, checkpoint, compaction or check of retention is due."""
-        deadlines = [self.retention.deadline(), *(directory.deadline() for directory in self.directories)]
-        if self.cleaning is not None:
-            deadlines.append(self.cleaning.deadline())
-        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+        earliest = self.retention.deadline()
+        for directory in self.directories:
+            earliest = earlier(earliest, directory.deadline())
+        return earliest if self.cleaning is None else earlier(earliest, self.cleaning.deadline())
 
     def hurry(self) -> None:
         """Have everything appended become durable as soon as can be."""

@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 from typing import cast
 
 from sparklog.effects import Run
-from sparklog.model import Instant, Micros, Ticket, TopicPartition
+from sparklog.model import Instant, Micros, Ticket, TopicPartition, earlier
 from sparklog.record.batch import NO_TIMESTAMP
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.retention import Ages, note_ages, read_ages, unread
@@ -64,8 +64,8 @@ class Retention:
         """When `due_jobs` has something to do."""
         if self._queue:
             return Micros(0)
-        times = (self._check_at_us, self._again_at_us, self._doomed[0][0] if self._doomed else None)
-        return min((at for at in times if at is not None), default=None)
+        earliest = self._check_at_us if self._again_at_us is None else earlier(self._again_at_us, self._check_at_us)
+        return earlier(earliest, self._doomed[0][0]) if self._doomed else earliest
 
     def due_jobs(self, partitions: Iterable[Partition], now: Instant) -> list[Run]:
         """Look at the next few logs if it is time; the jobs that follow."""

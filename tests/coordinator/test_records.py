@@ -1,8 +1,11 @@
 """The records of `__consumer_offsets`: Kafka's bytes, and nothing else is understood."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sparklog.errors import DecodeError
+from sparklog.model import Uuid
 from sparklog.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
@@ -33,10 +36,13 @@ from sparklog_server.coordinator.group.records import (
     OffsetCommitValue,
     RecordType,
     decode_record,
+    encode_commit,
     encode_record,
 )
 
 ID = bytes(range(16))
+_int32 = st.integers(-(2**31), 2**31 - 1)
+_int64 = st.integers(-(2**63), 2**63 - 1)
 
 KAFKAS_BYTES: list[tuple[Message, Message, int | None, str, str]] = [
     (
@@ -114,6 +120,17 @@ def test_every_record_reads_back_as_written_in_every_version(kind: RecordType) -
         record = encode_record(kind.key(), kind.value(), version)
         assert decode_record(record.key, record.value) == (kind.key(), kind.value())
     assert kind.value.versions.since <= kind.version <= kind.value.versions.until
+
+
+@given(st.text(max_size=8), st.text(max_size=8), _int32, _int64, _int32, st.text(max_size=8), _int64, st.binary(min_size=16, max_size=16))
+def test_the_message_in_the_record_of_a_commit_is_what_its_bytes_say(
+    group: str, topic: str, partition: int, offset: int, epoch: int, metadata: str, timestamp: int, topic_id: bytes
+) -> None:
+    value = OffsetCommitValue(offset, epoch, metadata, timestamp, topic_id=Uuid(topic_id))
+    record = encode_commit(group, topic, partition, value)
+    assert record.message == decode_record(record.key, record.value)
+    plain = encode_record(OffsetCommitKey(group, topic, partition), value)
+    assert (record.key, record.value) == (plain.key, plain.value)
 
 
 def test_a_tombstone_is_a_key_without_a_value() -> None:

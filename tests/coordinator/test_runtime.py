@@ -97,6 +97,10 @@ class WordShard:
         else:
             self.words[key] = value
 
+    def replay_own(self, message: object, offset: Offset) -> None:
+        assert isinstance(message, tuple)
+        self.replay(message[0], message[1], offset)
+
     def loaded(self, image: MetadataImage, now: Instant) -> list[Decision]:
         self.is_loaded = True
         return []

@@ -6,7 +6,7 @@ checked at once ─────────────────────�
 
 from collections.abc import Sequence
 from functools import partial
-from typing import cast
+from typing import Final, cast
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, Offset
@@ -38,7 +38,10 @@ _ATTRIBUTES_AT = 22  # the low byte of a batch's attributes
 _CODEC_BITS = 0x07
 _TRANSACTIONAL = 0x10
 _ACKS_ALL = -1
-
+# To name a member of an enum takes as long as two calls.
+_NONE: Final = ErrorCode.NONE
+_WRITE: Final = Operation.WRITE
+_TOPIC: Final = Resource.TOPIC
 
 _Target = tuple[Partition, PartitionProduceResponse]
 """Where one batch goes, and its part of the answer."""
@@ -57,7 +60,7 @@ def produce(context: Context, call: Call, request: ProduceRequest, now: Instant)
         for data in topic.partition_data:
             part = PartitionProduceResponse(index=data.index, base_offset=-1)
             parts.append(part)
-            if refused is not ErrorCode.NONE:
+            if refused:
                 part.error_code = refused
                 continue
             partition = _partition_for(context, call, name, data, part)
@@ -66,7 +69,7 @@ def produce(context: Context, call: Call, request: ProduceRequest, now: Instant)
                 records: memoryview = data.records  # type: ignore[assignment]  # else there were no partition for it
                 sent.append(records)
                 if is_walked_only:
-                    is_walked_only = partition.log.settings.compression_type == "producer" and not _is_compressed(records)
+                    is_walked_only = partition.keeps_codec and not _is_compressed(records)
     batches = sent if is_walked_only else _check_at_once(targets, sent, now)
     if batches is not None:
         return _append_all(context, call, request.acks, request.timeout_ms, response, targets, batches, now)
@@ -122,9 +125,9 @@ def _topic_of(context: Context, call: Call, topic: TopicProduceData, request: Pr
         if known is None:
             return "", ErrorCode.UNKNOWN_TOPIC_ID
         name = known.name
-    if not context.allow(call, Operation.WRITE, Resource.TOPIC, name):
+    if not context.allow(call, _WRITE, _TOPIC, name):
         return name, ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    return name, ErrorCode.INVALID_TOPIC_EXCEPTION if name in INTERNAL_TOPICS else ErrorCode.NONE
+    return name, ErrorCode.INVALID_TOPIC_EXCEPTION if name in INTERNAL_TOPICS else _NONE
 
 
 def _partition_for(
@@ -141,6 +144,8 @@ def _partition_for(
         part.error_message = "a produce request needs exactly one record batch for each partition"
         return None
     attributes = records[_ATTRIBUTES_AT] if len(records) > _ATTRIBUTES_AT else 0
+    if not attributes:
+        return partition
     if attributes & _CODEC_BITS == _ZSTD and call.version < _ZSTD_SINCE:
         part.error_code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
         part.error_message = "zstd needs Produce version 7 or later (KIP-110)"
@@ -185,8 +190,8 @@ def _append_all(
 ) -> ProduceResponse | Parked:
     """Append each batch that is not refused."""
     waiting: list[_Share] = []
-    for (partition, part), batch in zip(targets, batches, strict=True):
-        share = _append(context, call, partition, batch, part, acks, now)
+    for index, (partition, part) in enumerate(targets):
+        share = _append(context, call, partition, batches[index], part, acks, now)
         if share is not None:
             waiting.append(share)
     if acks == 0:
@@ -229,9 +234,8 @@ def _append(
     part.base_offset = result.base_offset
     part.log_append_time_ms = result.log_append_time_ms
     part.log_start_offset = result.log_start_offset
-    until = Offset(result.last_offset + 1)
-    if acks == _ACKS_ALL and partition.high_watermark < until:
-        return _Share(partition, part, until)
+    if acks == _ACKS_ALL and partition.high_watermark <= result.last_offset:
+        return _Share(partition, part, Offset(result.last_offset + 1))
     return None
 
 

@@ -15,6 +15,7 @@ the members find their generation unknown or stale, and join again. `classic_reb
 """
 
 from enum import StrEnum
+from typing import Final
 
 from sparklog.errors import DecodeError, ErrorCode
 from sparklog.model import Millis
@@ -44,6 +45,12 @@ LEGAL = {
     State.STABLE: {State.PREPARING_REBALANCE, State.DEAD},
     State.DEAD: set[State](),
 }
+
+# To name a member of an enum takes as long as two calls, and heartbeats and commits come often.
+_NONE: Final = ErrorCode.NONE
+_DEAD: Final = State.DEAD
+_EMPTY: Final = State.EMPTY
+_COMPLETING: Final = State.COMPLETING_REBALANCE
 
 REBALANCED_FROM = frozenset({State.EMPTY, State.COMPLETING_REBALANCE, State.STABLE})
 
@@ -262,26 +269,26 @@ class ClassicGroup:
                 return ErrorCode.UNKNOWN_MEMBER_ID
             if known != member_id:
                 return ErrorCode.FENCED_INSTANCE_ID
-        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+        return _NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def validate_commit(
         self, member_id: str, instance_id: str | None, generation_or_epoch: int, *, is_transactional: bool, version: int
     ) -> ErrorCode:
-        if self.state is State.DEAD:
+        if self.state is _DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if generation_or_epoch < 0 and self.state is State.EMPTY:
-            return ErrorCode.NONE
+        if generation_or_epoch < 0 and self.state is _EMPTY:
+            return _NONE
         if generation_or_epoch >= 0 or member_id or instance_id is not None:
             error = self.member_error(member_id, instance_id)
-            if error is not ErrorCode.NONE:
+            if error is not _NONE:
                 return error
             if generation_or_epoch != self.generation:
                 return ErrorCode.ILLEGAL_GENERATION
         elif not is_transactional:
             return ErrorCode.UNKNOWN_MEMBER_ID  # no stranger commits while the group has members
-        if not is_transactional and self.state is State.COMPLETING_REBALANCE:
+        if not is_transactional and self.state is _COMPLETING:
             return ErrorCode.REBALANCE_IN_PROGRESS  # the partitions of this generation are not given out yet
-        return ErrorCode.NONE
+        return _NONE
 
     def validate_commit_of(self, member_id: str, generation_or_epoch: int, topic_id: bytes, partition: int) -> ErrorCode:
         return ErrorCode.NONE

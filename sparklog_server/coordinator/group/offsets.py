@@ -6,6 +6,7 @@ group was last in use, or since the commit where there is no group around it.
 """
 
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, Millis
@@ -30,9 +31,10 @@ from sparklog.wire.messages.offset_fetch import (
 from sparklog.wire.schema import ZERO_UUID
 from sparklog_server.coordinator.shard import CoordinatorRecord
 
-from .records import OffsetCommitKey, OffsetCommitValue, encode_record
+from .records import OffsetCommitKey, OffsetCommitValue, encode_commit, encode_record
 
 _NO_RETENTION = -1
+_NONE: Final = ErrorCode.NONE  # to name a member of an enum takes as long as two calls
 _EXPIRING_VERSION = 1
 """Of the value: the one that holds a time of expiry."""
 
@@ -84,21 +86,21 @@ class Offsets:
     ) -> tuple[tuple[CoordinatorRecord, ...], OffsetCommitResponse]:
         """The records and the answer of a commit that the group allows; with a `refusal` the group has a word on each partition."""
         expire_timestamp = now.wall_ms + request.retention_time_ms if request.retention_time_ms != _NO_RETENTION else -1
-        version = _EXPIRING_VERSION if request.retention_time_ms != _NO_RETENTION else None
+        expires = request.retention_time_ms != _NO_RETENTION
         records: list[CoordinatorRecord] = []
         response = OffsetCommitResponse(topics=[])
         for topic in request.topics:
             answered = OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=[])
             response.topics.append(answered)
             for partition in topic.partitions:
-                code = ErrorCode.NONE
+                code = _NONE
                 metadata = partition.committed_metadata or ""
                 if len(metadata) > self._metadata_chars_max:
                     code = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 elif refusal is not None:
                     code = refusal(topic.name, topic.topic_id, partition.partition_index)
                 answered.partitions.append(OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code))
-                if code is ErrorCode.NONE:
+                if code is _NONE:
                     value = OffsetCommitValue(
                         offset=partition.committed_offset,
                         leader_epoch=partition.committed_leader_epoch,
@@ -107,8 +109,11 @@ class Offsets:
                         expire_timestamp=expire_timestamp,
                         topic_id=topic.topic_id,
                     )
-                    key = OffsetCommitKey(group=request.group_id, topic=topic.name, partition=partition.partition_index)
-                    records.append(encode_record(key, value, version))
+                    if expires:
+                        key = OffsetCommitKey(group=request.group_id, topic=topic.name, partition=partition.partition_index)
+                        records.append(encode_record(key, value, _EXPIRING_VERSION))
+                    else:
+                        records.append(encode_commit(request.group_id, topic.name, partition.partition_index, value))
         return tuple(records), response
 
     def fetch(self, request: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:

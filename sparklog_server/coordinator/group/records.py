@@ -7,6 +7,7 @@ Types 0 and 1 are both offset commits. Those of share and streams groups, which 
 `decode_record` gives None for them, and they stay in the log as they are.
 """
 
+from functools import lru_cache
 from typing import Annotated, ClassVar, NamedTuple, cast
 
 from sparklog.errors import DecodeError
@@ -288,6 +289,8 @@ NOT_KEPT = frozenset({10, 11, 12, 13, 14, 15, 17, 19, 20, 21, 22, 23})
 _BY_NUMBER = {kind.number: kind for kind in TYPES}
 _BY_KEY = {kind.key: kind for kind in TYPES}
 _PREFIX = 2
+_PREFIXES = tuple(number.to_bytes(_PREFIX, "big") for number in range(1 + max(_BY_NUMBER)))
+_COMMIT_VERSION = _BY_KEY[OffsetCommitKey].version
 
 
 def encode_record(key: Message, value: Message | None, version: int | None = None) -> CoordinatorRecord:
@@ -324,9 +327,22 @@ def decode_record(key: bytes | memoryview, value: bytes | memoryview | None) -> 
     return decoded_key, decode(kind.value, version, memoryview(value)[_PREFIX:])
 
 
+@lru_cache(maxsize=16_384)
+def encode_commit_key(group: str, topic: str, partition: int) -> tuple[OffsetCommitKey, bytes]:
+    """The key of a commit and its bytes: a group commits the same partitions again and again."""
+    key = OffsetCommitKey(group, topic, partition)
+    return key, _prefixed(_BY_KEY[OffsetCommitKey].number, key, 0)
+
+
+def encode_commit(group: str, topic: str, partition: int, value: OffsetCommitValue) -> CoordinatorRecord:
+    """The record of a commit without a time of expiry, as `encode_record` makes it, and with its message: nobody need decode it."""
+    key, encoded_key = encode_commit_key(group, topic, partition)
+    return CoordinatorRecord(encoded_key, _prefixed(_COMMIT_VERSION, value, _COMMIT_VERSION), (key, value))
+
+
 def _prefixed(prefix: int, message: Message, version: int) -> bytes:
     chunks = cast(list[bytes], encode(message, version))  # no record has a `Records` field, so no chunk is a file slice
-    return b"".join([prefix.to_bytes(_PREFIX, "big"), *chunks])
+    return _PREFIXES[prefix] + (chunks[0] if len(chunks) == 1 else b"".join(chunks))
 
 
 def _leading_int16(buffer: bytes | memoryview, what: str) -> int:

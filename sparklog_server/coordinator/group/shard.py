@@ -7,7 +7,7 @@ command ─► decide ─┼─► the groups of KIP-848           ├─► one
 """
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, cast
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, Micros, Offset
@@ -112,7 +112,12 @@ class GroupShard:
         record = decode_record(key, value)
         if record is None:
             return
-        decoded_key, decoded = record
+        self._replay(*record)
+
+    def replay_own(self, message: object, offset: Offset) -> None:
+        self._replay(*cast(tuple[Message, Message], message))
+
+    def _replay(self, decoded_key: Message, decoded: Message | None) -> None:
         if isinstance(decoded_key, OffsetCommitKey):
             assert decoded is None or isinstance(decoded, OffsetCommitValue)
             self._replay_offset(decoded_key, decoded)
