@@ -43,6 +43,7 @@ class Layers(msgspec.Struct, frozen=True, kw_only=True):
     broker: Mapping[str, str]
     effective: BrokerSettings
     conflict: str = ""
+    _texts: dict[str, str | None] = msgspec.field(default_factory=dict)  # of keys that were asked for
 
     @staticmethod
     def of(static: BrokerSettings, *, cluster: Mapping[str, str] | None = None, broker: Mapping[str, str] | None = None) -> "Layers":
@@ -66,10 +67,10 @@ class Layers(msgspec.Struct, frozen=True, kw_only=True):
         key = dynamic_key(name)
         if key is None:
             return None
-        for texts in (self.broker, self.cluster, self.static.given):
-            if name in texts:
-                return text_of(key.parse(texts[name]))
-        return default_of(name)
+        if name not in self._texts:
+            given = next((texts[name] for texts in (self.broker, self.cluster, self.static.given) if name in texts), None)
+            self._texts[name] = default_of(name) if given is None else text_of(key.parse(given))
+        return self._texts[name]
 
 
 def dynamic_key(name: str) -> Key | None:

@@ -29,6 +29,7 @@ from .resources import ResourceChecks
 
 RECORDS_PER_REQUEST_MAX = 10_000
 VALUE_CHARACTERS_PER_REQUEST_MAX = 4 << 20
+TOO_LARGE = "Unable to perform excessively large batch operation."
 RESOURCES_MAX = 100_000
 """How many resources may have settings: groups and subscriptions need not exist, so nothing else bounds them."""
 
@@ -58,6 +59,7 @@ def incremental_alter_configs(
     for one in request.resources:
         resource = one.resource_type, one.resource_name
         try:
+            changes.check_count(len(one.configs))
             answers.append(changes.alter(resource, _altered(resource, image.configs.get(resource, {}), one.configs)))
         except Refused as refusal:
             answers.append((refusal.code, refusal.message))
@@ -79,6 +81,7 @@ def alter_configs(image: MetadataImage, request: AlterConfigsRequest, layers: La
         for name in image.configs.get(resource, {}):
             replaced.setdefault(name, None)
         try:
+            changes.check_count(len(one.configs))
             answers.append(changes.alter(resource, replaced))
         except Refused as refusal:
             answers.append((refusal.code, refusal.message))
@@ -98,7 +101,14 @@ class _Changes:
         self._checks = ResourceChecks(image, layers)
         self._records: list[Message] = []
         self._characters = 0
+        self._asked = 0
         self._begun = 0
+
+    def check_count(self, count: int) -> None:
+        """Count the changes that are asked for; raises Refused when they are more than can be made at once."""
+        self._asked += count
+        if self._asked > RECORDS_PER_REQUEST_MAX:
+            raise Refused(ErrorCode.POLICY_VIOLATION, TOO_LARGE)
 
     def alter(self, resource: Resource, changes: Mapping[str, str | None]) -> Answer:
         """Take up these changes of a resource, None removing a key; raises Refused."""
@@ -120,9 +130,10 @@ class _Changes:
 
     def settled(self, answers: list[Answer]) -> tuple[tuple[Message, ...], list[Answer]]:
         """The records and the answers; together the changes may be too many for one batch."""
-        if len(self._records) <= RECORDS_PER_REQUEST_MAX and self._characters <= VALUE_CHARACTERS_PER_REQUEST_MAX:
+        is_small = self._asked <= RECORDS_PER_REQUEST_MAX and len(self._records) <= RECORDS_PER_REQUEST_MAX
+        if is_small and self._characters <= VALUE_CHARACTERS_PER_REQUEST_MAX:
             return tuple(self._records), answers
-        return (), [(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")] * len(answers)
+        return (), [(ErrorCode.POLICY_VIOLATION, TOO_LARGE)] * len(answers)
 
 
 def _altered(resource: Resource, current: Mapping[str, str], operations: Iterable[AlterableConfig]) -> dict[str, str | None]:

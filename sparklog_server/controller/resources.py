@@ -19,6 +19,8 @@ from .topics import check_name
 CLIENT_METRICS_RESOURCE = 16
 GROUP_RESOURCE = 32
 
+_PATTERNS_PER_REQUEST_MAX = 1_000
+"""A pattern takes up to a tenth of a millisecond to compile."""
 _HINTS_MAX = 16
 _HINTED_LENGTH_MAX = 100
 """A hint at the nearest key takes a millisecond, and more for a long name."""
@@ -56,6 +58,7 @@ class ResourceChecks:
         self._image = image
         self._layers = layers
         self._hints = _HINTS_MAX
+        self._patterns = _PATTERNS_PER_REQUEST_MAX
 
     def check(self, resource: tuple[int, str], after: Texts, changes: Changes) -> None:
         """Raise Refused unless the resource exists and may have these settings, of which `changes` are new."""
@@ -148,6 +151,10 @@ class ResourceChecks:
         if not name:
             raise Refused(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
         self._check_known(after, CLIENT_METRICS_KEYS, ErrorCode.INVALID_REQUEST, "Unknown client metrics configuration: ")
+        self._patterns -= after.get("match", "").count(",") + 1
+        if self._patterns < 0:
+            message = f"Unable to compile more than {_PATTERNS_PER_REQUEST_MAX} patterns for one request."
+            raise Refused(ErrorCode.POLICY_VIOLATION, message)
         try:
             interval_ms = check_client_metrics(after)
         except SettingsError as error:

@@ -290,7 +290,7 @@ def test_secrets_are_neither_told_nor_logged(world: World) -> None:
     assert not any("geheim" in line for line in world.node.trace)
 
 
-def test_what_was_changed_is_in_effect_after_a_crash_and_after_a_snapshot(world: World) -> None:
+def test_what_was_changed_is_in_effect_after_a_crash(world: World) -> None:
     client = world.node.connect()
     world.create(client, "t")
     set_to(world, client, TOPIC, "t", retention_ms="1000")
@@ -476,6 +476,13 @@ def test_too_many_changes_at_once_are_refused_whole(world: World) -> None:
     many = [resource(GROUP, f"g{number}", ("consumer.session.timeout.ms", SET, "50000")) for number in range(10_001)]
     assert {code for code, _ in alter(world, client, *many)} == {ErrorCode.POLICY_VIOLATION}
     assert {code for code, _ in alter(world, client, *many[1:])} == {ErrorCode.NONE}
+
+
+def test_one_request_makes_the_broker_compile_so_many_patterns_and_no_more(world: World) -> None:
+    patterns = ",".join(f"client_id=a{number}" for number in range(60))
+    many = [resource(METRICS, f"m{number}", ("match", SET, patterns)) for number in range(20)]
+    codes = [code for code, _ in alter(world, world.node.connect(), *many)]
+    assert codes == [ErrorCode.NONE] * 16 + [ErrorCode.POLICY_VIOLATION] * 4
 
 
 def test_new_topics_are_checked_and_told_by_what_holds_now(world: World) -> None:

@@ -159,6 +159,7 @@ def told(bootstrap_servers: str) -> list[str]:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(600)  # sixty starts of a JVM
 def test_kafka_configs_prints_of_us_what_it_prints_of_a_real_kafka(live: LiveBroker, tmp_path: Path) -> None:
     real = RealKafka(tmp_path)
     with real.running():

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from sparklog.wire.header import encode_request
+from sparklog.wire.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
 from tests.daemon.broker_process import BrokerProcess, broker, is_served, receive_until_closed
 
 
@@ -147,3 +149,18 @@ def test_a_connection_beyond_the_limit_is_closed_and_logged_once(tmp_path: Path)
         _, _, err = process.end(signal.SIGTERM)
     assert err.count("connection-refused") == 1
     assert "max.connections=1" in err
+
+
+def test_a_limit_of_connections_that_is_set_while_running_holds_for_the_next(tmp_path: Path) -> None:
+    changes = [AlterConfigsResource(4, "", [AlterableConfig("max.connections", 0, "1")])]
+    request = b"".join(map(bytes, encode_request(IncrementalAlterConfigsRequest(resources=changes), 1, 7, "test")))
+    with broker(tmp_path / "data") as process:
+        address = process.address()
+        with socket.create_connection(address) as first:
+            first.sendall(request)
+            assert first.recv(4096)[4:8] == (7).to_bytes(4, "big")
+            with socket.create_connection(address) as refused:
+                assert receive_until_closed(refused) == b""
+            assert is_served(first)
+        _, _, err = process.end(signal.SIGTERM)
+    assert "settings-changed keys=max.connections" in err
