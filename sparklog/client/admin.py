@@ -1,126 +1,54 @@
-"""Administration: topics, their settings and offsets; blocking calls with typed results."""
+"""Administration: topics, settings, groups, the cluster and its disks; blocking calls with typed results.
 
-from collections.abc import Callable, Iterable, Mapping
+`Admin` is the face. Each family of calls has its file, loaded at the first use: `admin_topics`, `admin_configs`, `admin_groups`,
+`admin_cluster`, `admin_storage`, `admin_quotas`; `admin_calls` asks for all of them.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Self, Unpack
 
-from sparklog.client.failures import UnknownTopic
-from sparklog.client.settings import AdminOptions, ClientSettings, IsolationLevel
-from sparklog.client.transport import Network, now_us
-from sparklog.errors import BrokerError, ConnectionFailed, ErrorCode, RequestTimeout, code_of, error_for
-from sparklog.model import LeaderEpoch, Micros, NodeId, Offset, TopicPartition, Uuid
-from sparklog.wire.messages.metadata import (
-    MetadataRequest,
-    MetadataRequestTopic,
-    MetadataResponse,
-    MetadataResponsePartition,
-    MetadataResponseTopic,
+from sparklog.client.admin_calls import Caller, ItemsFailed, settle
+from sparklog.client.admin_topics import (
+    EARLIEST,
+    LATEST,
+    MAX_TIMESTAMP,
+    CreatedTopic,
+    ListedOffset,
+    NewPartitions,
+    NewTopic,
+    Partition,
+    Topic,
+    create_partitions,
+    create_topics,
+    delete_topics,
+    describe_topics,
+    topics_by_name,
 )
-from sparklog.wire.schema import Message
+from sparklog.client.settings import AdminOptions, ClientSettings, IsolationLevel
+from sparklog.errors import BrokerError
+from sparklog.model import LeaderEpoch, NodeId, Offset, TopicPartition
 
 if TYPE_CHECKING:
-    from sparklog.wire.messages.create_topics import CreatableTopic
-    from sparklog.wire.messages.describe_configs import DescribeConfigsResource, DescribeConfigsResourceResult
+    from sparklog.client.admin_cluster import Cluster, ElectionType, Feature, Quorum, Reassignment, UpgradeType
+    from sparklog.client.admin_configs import ConfigChange, ConfigEntry, ConfigResource, ResourceType
+    from sparklog.client.admin_groups import GroupDescription, GroupListing, GroupOffset
+    from sparklog.client.admin_quotas import QuotaEntity, QuotaFilter
+    from sparklog.client.admin_storage import ActiveProducer, LogDir
 
-R = TypeVar("R", bound=Message)
-
-EARLIEST: Final = -2
-LATEST: Final = -1
-MAX_TIMESTAMP: Final = -3
-
-CONFIG_SOURCES: Final = {
-    1: "DYNAMIC_TOPIC_CONFIG",
-    2: "DYNAMIC_BROKER_CONFIG",
-    3: "DYNAMIC_DEFAULT_BROKER_CONFIG",
-    4: "STATIC_BROKER_CONFIG",
-    5: "DEFAULT_CONFIG",
-    6: "DYNAMIC_BROKER_LOGGER_CONFIG",
-    7: "DYNAMIC_CLIENT_METRICS_CONFIG",
-    8: "DYNAMIC_GROUP_CONFIG",
-}
-CONFIG_TYPES: Final = {1: "BOOLEAN", 2: "STRING", 3: "INT", 4: "SHORT", 5: "LONG", 6: "DOUBLE", 7: "LIST", 8: "CLASS", 9: "PASSWORD"}
-
-_TOPIC: Final = 2
-_BROKER: Final = 4
-
-
-class Node(NamedTuple):
-    """A broker as clients reach it."""
-
-    node_id: NodeId
-    host: str
-    port: int
-    rack: str | None = None
-
-
-class Cluster(NamedTuple):
-    cluster_id: str
-    controller_id: NodeId
-    nodes: tuple[Node, ...]
-
-
-class Partition(NamedTuple):
-    """One partition; leader -1 for none."""
-
-    partition: int
-    leader: NodeId
-    leader_epoch: LeaderEpoch
-    replicas: tuple[NodeId, ...]
-    isr: tuple[NodeId, ...]
-    offline_replicas: tuple[NodeId, ...]
-
-
-class Topic(NamedTuple):
-    name: str
-    topic_id: Uuid
-    is_internal: bool
-    partitions: tuple[Partition, ...]
-
-
-class NewTopic(NamedTuple):
-    """A topic to create: -1 is the broker's default; `assignment` (replicas per partition) replaces both numbers."""
-
-    name: str
-    partition_count: int = -1
-    replication_factor: int = -1
-    configs: Mapping[str, str] = {}
-    assignment: tuple[tuple[int, ...], ...] = ()
-
-
-class CreatedTopic(NamedTuple):
-    """-1 and ZERO_UUID where the broker's version does not tell."""
-
-    name: str
-    topic_id: Uuid
-    partition_count: int
-    replication_factor: int
-
-
-class ConfigEntry(NamedTuple):
-    """`source` is Kafka's name: DYNAMIC_TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG …; a sensitive value is None."""
-
-    name: str
-    value: str | None
-    source: str
-    is_read_only: bool
-    is_sensitive: bool
-    type: str
-    documentation: str | None
-
-
-class ListedOffset(NamedTuple):
-    """Timestamp in ms, -1 for the landmarks; offset -1 if no record is that young."""
-
-    offset: Offset
-    timestamp_ms: int
-    leader_epoch: LeaderEpoch
-
-
-class DeletedRecords(NamedTuple):
-    """Where the log of a partition begins now, or why its records were not deleted (offset -1 then)."""
-
-    low_watermark: Offset
-    error: BrokerError | None = None
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "MAX_TIMESTAMP",
+    "Admin",
+    "CreatedTopic",
+    "ItemsFailed",
+    "ListedOffset",
+    "NewPartitions",
+    "NewTopic",
+    "Partition",
+    "Topic",
+]
 
 
 class Admin:
@@ -128,102 +56,42 @@ class Admin:
 
     Every call answers or raises within `default_api_timeout_ms`: BrokerError (with `.code`), ConnectionFailed, RequestTimeout or
     UnknownTopic. What only asks is tried again while an error is retriable; what changes something is sent once, unless no broker took it.
+    A call about several items does all it can; if some fail it raises ItemsFailed, a BrokerError with `.errors` and `.results` by item.
     """
 
     def __init__(self, **settings: Unpack[AdminOptions]) -> None:
-        self._open(ClientSettings.for_role("admin", settings))
+        self._caller = Caller(ClientSettings.for_role("admin", settings))
 
     @classmethod
     def from_settings(cls, settings: ClientSettings) -> Self:
         """An Admin from settings already parsed."""
         admin = cls.__new__(cls)
-        admin._open(settings)
+        admin._caller = Caller(settings)
         return admin
 
-    def _open(self, settings: ClientSettings) -> None:
-        self._settings = settings
-        self._network = Network(settings)
+    # -- topics ---------------------------------------------------------------------------------------------------------------------------
 
     def create_topics(self, topics: Mapping[str, int] | Iterable[NewTopic], *, validate_only: bool = False) -> dict[str, CreatedTopic]:
         """Create topics and wait until their partitions have leaders. `{"name": partition_count}` is the short form."""
-        from sparklog.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
-
         wanted = [NewTopic(name, count) for name, count in topics.items()] if isinstance(topics, Mapping) else list(topics)
-        deadline = self._deadline()
-        request = CreateTopicsRequest(
-            topics=[_creatable(topic) for topic in wanted], timeout_ms=self._settings.request_timeout_ms, validate_only=validate_only
-        )
-        reply = self._change(request, CreateTopicsResponse, deadline)
-        for result in reply.topics:
-            _raise_for(result.error_code, result.error_message or f"topic {result.name!r}")
-        if not validate_only:
-            self._wait_for_leaders([topic.name for topic in wanted], deadline)
-        return {
-            result.name: CreatedTopic(result.name, Uuid(result.topic_id), result.num_partitions, result.replication_factor)
-            for result in reply.topics
-        }
+        return create_topics(self._caller, wanted, validate_only=validate_only)
 
     def delete_topics(self, names: Iterable[str]) -> None:
         """Delete topics by name; returns when the cluster has taken note, files go later."""
-        from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+        delete_topics(self._caller, list(names))
 
-        listed = list(names)
-        # Both fields, since which one is sent depends on the version that the broker speaks; v6 is `essential` about its own.
-        request = DeleteTopicsRequest(
-            topics=[DeleteTopicState(name=name) for name in listed], topic_names=listed, timeout_ms=self._settings.request_timeout_ms
-        )
-        try:
-            reply = self._change(request, DeleteTopicsResponse, self._deadline())
-        except ValueError:
-            request = DeleteTopicsRequest(topic_names=listed, timeout_ms=self._settings.request_timeout_ms)
-            reply = self._change(request, DeleteTopicsResponse, self._deadline())
-        for result in reply.responses:
-            _raise_for(result.error_code, result.error_message or f"topic {result.name!r}")
-
-    def create_partitions(self, counts: Mapping[str, int], *, validate_only: bool = False) -> None:
-        """Raise the number of partitions of topics to the counts given."""
-        from sparklog.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse, CreatePartitionsTopic
-
-        request = CreatePartitionsRequest(
-            topics=[CreatePartitionsTopic(name=name, count=count, assignments=None) for name, count in counts.items()],
-            timeout_ms=self._settings.request_timeout_ms,
-            validate_only=validate_only,
-        )
-        deadline = self._deadline()
-        for result in self._change(request, CreatePartitionsResponse, deadline).results:
-            _raise_for(result.error_code, result.error_message or f"topic {result.name!r}")
-        while not validate_only:
-            topics = self._topics(list(counts), deadline)
-            if all(len(topics[name].partitions) >= count for name, count in counts.items() if name in topics):
-                return
-            self._pause(deadline)
+    def create_partitions(self, counts: Mapping[str, int | NewPartitions], *, validate_only: bool = False) -> None:
+        """Raise the number of partitions of topics to the totals given, and wait until they are known."""
+        create_partitions(self._caller, counts, validate_only=validate_only)
 
     def list_topics(self, *, include_internal: bool = False) -> dict[str, Topic]:
         """Every topic, by name and in the order of names."""
-        topics = self._topics(None, self._deadline())
+        topics = topics_by_name(self._caller, None, self._caller.deadline())
         return {name: topics[name] for name in sorted(topics) if include_internal or not topics[name].is_internal}
 
     def describe_topics(self, names: Iterable[str]) -> dict[str, Topic]:
-        """The topics named; raises UnknownTopic; never creates one."""
-        listed = list(names)
-        topics = self._topics(listed, self._deadline()) if listed else {}
-        for name in listed:
-            if name not in topics:
-                raise UnknownTopic(f"there is no topic {name!r}")
-        return {name: topics[name] for name in listed}
-
-    def describe_configs(self, topics: Iterable[str] = (), *, brokers: Iterable[int] = ()) -> dict[str, dict[str, ConfigEntry]]:
-        """Settings by topic name or by node id as text. Each broker tells its own; any broker tells those of topics."""
-        from sparklog.wire.messages.describe_configs import DescribeConfigsResource
-
-        described: dict[str, dict[str, ConfigEntry]] = {}
-        resources = [DescribeConfigsResource(_TOPIC, name, None) for name in topics]
-        if resources:
-            described |= self._configs(resources, None)
-        for broker in brokers:
-            self._know_brokers()
-            described |= self._configs([DescribeConfigsResource(_BROKER, str(broker), None)], NodeId(broker))
-        return described
+        """The topics named; raises UnknownTopic; never creates one. Asked page by page where the broker can (KIP-966)."""
+        return describe_topics(self._caller, list(names))
 
     def list_offsets(
         self, positions: Mapping[TopicPartition, int], *, isolation_level: IsolationLevel = "read_uncommitted"
@@ -231,152 +99,193 @@ class Admin:
         """Offsets by EARLIEST, LATEST, MAX_TIMESTAMP, or the first at or after a timestamp in ms."""
         from sparklog.client.offsets import list_offsets
 
-        found = list_offsets(self._network, positions, isolation_level=isolation_level, deadline=self._deadline())
+        found = list_offsets(self._caller.network, positions, isolation_level=isolation_level, deadline=self._caller.deadline())
         return {partition: ListedOffset(Offset(o), timestamp, LeaderEpoch(epoch)) for partition, (o, timestamp, epoch) in found.items()}
 
-    def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, DeletedRecords]:
-        """Delete the records below each offset, -1 for all that are committed. What one partition refuses is told in its result."""
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, Offset]:
+        """Delete the records below each offset, -1 for all that are committed; answers where each log begins now."""
         from sparklog.client.offsets import delete_records
 
-        told = delete_records(self._network, before, deadline=self._deadline())
-        return {
-            partition: DeletedRecords(Offset(-1), result) if isinstance(result, BrokerError) else DeletedRecords(Offset(result))
-            for partition, result in ((partition, told[partition]) for partition in before)
-        }
+        told = delete_records(self._caller.network, before, deadline=self._caller.deadline())
+        errors = {partition: result for partition in before if isinstance(result := told[partition], BrokerError)}
+        begins = {partition: Offset(result) for partition in before if not isinstance(result := told[partition], BrokerError)}
+        return settle(begins, errors)
 
-    def describe_cluster(self) -> Cluster:
-        """Id, controller and brokers, fenced ones left out."""
-        from sparklog.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+    # -- settings -------------------------------------------------------------------------------------------------------------------------
 
-        reply = self._ask(DescribeClusterRequest(), DescribeClusterResponse, self._deadline(), lambda reply: [reply.error_code])
-        nodes = sorted(Node(NodeId(b.broker_id), b.host, b.port, b.rack) for b in reply.brokers)
-        return Cluster(reply.cluster_id, NodeId(reply.controller_id), tuple(nodes))
+    def describe_configs(self, topics: Iterable[str] = (), *, brokers: Iterable[int] = ()) -> "dict[str, dict[str, ConfigEntry]]":
+        """Settings by topic name or by node id as text; `describe_resources` tells those of everything."""
+        from sparklog.client.admin_configs import ConfigResource
+
+        resources = [ConfigResource("topic", name) for name in topics] + [ConfigResource("broker", str(node)) for node in brokers]
+        return {resource.name: entries for resource, entries in self.describe_resources(resources).items()}
+
+    def describe_resources(self, resources: "Iterable[ConfigResource]") -> "dict[ConfigResource, dict[str, ConfigEntry]]":
+        """Settings with value, source, default and documentation. Each broker tells its own; any broker tells those of the rest."""
+        from sparklog.client.admin_configs import describe_configs
+
+        return describe_configs(self._caller, resources)
+
+    def alter_configs(self, changes: "Mapping[ConfigResource, Sequence[ConfigChange]]", *, validate_only: bool = False) -> None:
+        """Change single settings and leave the others as they are (KIP-339). The changes of one resource happen together or not at all."""
+        from sparklog.client.admin_configs import alter_configs
+
+        alter_configs(self._caller, changes, validate_only=validate_only)
+
+    def list_config_resources(self, types: "Iterable[ResourceType]" = ()) -> "list[ConfigResource]":
+        """What has, or may have, settings of its own, of these types or of all (KIP-1142)."""
+        from sparklog.client.admin_configs import list_config_resources
+
+        return list_config_resources(self._caller, types)
+
+    # -- groups ---------------------------------------------------------------------------------------------------------------------------
+
+    def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> "list[GroupListing]":
+        """Every group of every broker, in the order of names; of these states (`Stable` …) and types (`classic`, `consumer`)."""
+        from sparklog.client.admin_groups import list_groups
+
+        return list_groups(self._caller, states=states, types=types)
+
+    def describe_groups(self, groups: Iterable[str]) -> "dict[str, GroupDescription]":
+        """Groups with their members, of either protocol; GROUP_ID_NOT_FOUND for one that does not exist."""
+        from sparklog.client.admin_groups import describe_groups
+
+        return describe_groups(self._caller, groups)
+
+    def delete_groups(self, groups: Iterable[str]) -> None:
+        """Delete groups that have no members, with everything they committed; NON_EMPTY_GROUP for others."""
+        from sparklog.client.admin_groups import delete_groups
+
+        delete_groups(self._caller, groups)
+
+    def list_group_offsets(
+        self, groups: Iterable[str] | Mapping[str, Iterable[TopicPartition] | None], *, require_stable: bool = False
+    ) -> "dict[str, dict[TopicPartition, GroupOffset]]":
+        """What groups have committed, for all partitions (None) or those named; partitions without a commit are left out.
+
+        A group that nobody knows has committed nothing. `require_stable` waits for pending transactions (KIP-447).
+        """
+        from sparklog.client.admin_groups import list_group_offsets
+
+        wanted = groups if isinstance(groups, Mapping) else dict.fromkeys(groups)
+        return list_group_offsets(self._caller, wanted, require_stable=require_stable)
+
+    def alter_group_offsets(self, group: str, offsets: "Mapping[TopicPartition, int | GroupOffset]") -> None:
+        """Commit for a group that has no members; UNKNOWN_MEMBER_ID if it has. ItemsFailed is by partition."""
+        from sparklog.client.admin_groups import alter_group_offsets
+
+        alter_group_offsets(self._caller, group, offsets)
+
+    def delete_group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
+        """Forget what a group committed for partitions that it is not subscribed to. ItemsFailed is by partition."""
+        from sparklog.client.admin_groups import delete_group_offsets
+
+        delete_group_offsets(self._caller, group, partitions)
+
+    def remove_group_members(
+        self, group: str, members: Iterable[str] = (), *, instance_ids: Iterable[str] = (), reason: str = "removed by an administrator"
+    ) -> None:
+        """Have members leave a classic group, by member id or by instance id (KIP-345). ItemsFailed is by either id."""
+        from sparklog.client.admin_groups import remove_members
+
+        remove_members(self._caller, group, members, instance_ids, reason)
+
+    # -- the cluster ----------------------------------------------------------------------------------------------------------------------
+
+    def describe_cluster(self, *, include_fenced: bool = False) -> "Cluster":
+        """Id, controller and brokers; fenced ones only if asked for (KIP-1073)."""
+        from sparklog.client.admin_cluster import describe_cluster
+
+        return describe_cluster(self._caller, include_fenced=include_fenced)
+
+    def describe_quorum(self) -> "Quorum":
+        """Leader, voters and observers of the metadata log (KIP-595)."""
+        from sparklog.client.admin_cluster import describe_quorum
+
+        return describe_quorum(self._caller)
+
+    def describe_features(self) -> "dict[str, Feature]":
+        """The features a broker supports and the levels that the cluster uses (KIP-584)."""
+        from sparklog.client.admin_cluster import describe_features
+
+        return describe_features(self._caller)
+
+    def update_features(self, levels: Mapping[str, int], *, upgrade_type: "UpgradeType" = "upgrade", validate_only: bool = False) -> None:
+        """Set the levels that the cluster uses; going down has to be asked for."""
+        from sparklog.client.admin_cluster import update_features
+
+        update_features(self._caller, levels, upgrade_type=upgrade_type, validate_only=validate_only)
+
+    def unregister_broker(self, node: int) -> None:
+        """Forget a broker that is gone for good."""
+        from sparklog.client.admin_cluster import unregister_broker
+
+        unregister_broker(self._caller, node)
+
+    def elect_leaders(
+        self, partitions: Iterable[TopicPartition] | None = None, *, election: "ElectionType" = "preferred"
+    ) -> dict[TopicPartition, bool]:
+        """Hold elections for these partitions or all of them: True where a leader was elected, False where none was needed."""
+        from sparklog.client.admin_cluster import elect_leaders
+
+        return elect_leaders(self._caller, election, partitions)
+
+    def alter_reassignments(
+        self, moves: Mapping[TopicPartition, Sequence[int] | None], *, may_change_replication_factor: bool = True
+    ) -> None:
+        """Move partitions to other brokers; None cancels a move under way (KIP-455)."""
+        from sparklog.client.admin_cluster import alter_reassignments
+
+        alter_reassignments(self._caller, moves, may_change_replication_factor=may_change_replication_factor)
+
+    def list_reassignments(self, partitions: Iterable[TopicPartition] | None = None) -> "dict[TopicPartition, Reassignment]":
+        """The moves under way, of these partitions or of all."""
+        from sparklog.client.admin_cluster import list_reassignments
+
+        return list_reassignments(self._caller, partitions)
+
+    # -- disks, producers, quotas ---------------------------------------------------------------------------------------------------------
+
+    def describe_log_dirs(
+        self, nodes: Iterable[int] | None = None, *, partitions: Iterable[TopicPartition] | None = None
+    ) -> "dict[NodeId, tuple[LogDir, ...]]":
+        """The log directories of these brokers (None: of all) with the sizes of these partitions (None: of all)."""
+        from sparklog.client.admin_storage import describe_log_dirs
+
+        return describe_log_dirs(self._caller, nodes, partitions)
+
+    def alter_replica_log_dirs(self, node: int, moves: Mapping[TopicPartition, str]) -> None:
+        """Have a broker move replicas to another of its log directories, by absolute path; returns when the moves have begun."""
+        from sparklog.client.admin_storage import alter_replica_log_dirs
+
+        alter_replica_log_dirs(self._caller, node, moves)
+
+    def describe_producers(self, partitions: Iterable[TopicPartition]) -> "dict[TopicPartition, tuple[ActiveProducer, ...]]":
+        """The producers that partitions remember, as their leaders see them: how to find a hanging transaction (KIP-664)."""
+        from sparklog.client.admin_storage import describe_producers
+
+        return describe_producers(self._caller, partitions)
+
+    def describe_client_quotas(
+        self, filters: "Iterable[QuotaFilter]" = (), *, is_strict: bool = False
+    ) -> "dict[QuotaEntity, dict[str, float]]":
+        """Quotas by entity, of those that match every filter; strictly: and have no other type beside (KIP-546)."""
+        from sparklog.client.admin_quotas import describe_quotas
+
+        return describe_quotas(self._caller, filters, is_strict=is_strict)
+
+    def alter_client_quotas(self, changes: "Mapping[QuotaEntity, Mapping[str, float | None]]", *, validate_only: bool = False) -> None:
+        """Set quotas by key (`producer_byte_rate`, `consumer_byte_rate`, `request_percentage` …); None removes one."""
+        from sparklog.client.admin_quotas import alter_quotas
+
+        alter_quotas(self._caller, changes, validate_only=validate_only)
 
     def close(self) -> None:
         """Drop the connections."""
-        self._network.close()
+        self._caller.network.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
-
-    # -- inside ---------------------------------------------------------------------------------------------------------------------------
-
-    def _deadline(self) -> Micros:
-        return Micros(now_us() + self._settings.default_api_timeout_ms * 1000)
-
-    def _pause(self, deadline: Micros) -> None:
-        """Wait for the retry back-off; raises RequestTimeout when the time is up."""
-        if now_us() >= deadline:
-            raise RequestTimeout("the cluster did not come to the state asked for in time")
-        self._network.rest(self._settings.retry_backoff_ms * 1000)
-
-    def _ask(
-        self, request: Message, reply: type[R], deadline: Micros, codes: Callable[[R], Iterable[int]], node: NodeId | None = None
-    ) -> R:
-        """Ask until the answer holds no retriable error."""
-        while True:
-            try:
-                answer = self._network.call(request, reply, node=node, deadline=deadline)
-            except (ConnectionFailed, RequestTimeout):
-                if now_us() >= deadline:
-                    raise
-            else:
-                errors = [code_of(code) for code in codes(answer) if code]
-                if not errors or not all(code.is_retriable for code in errors) or now_us() >= deadline:
-                    for code in errors:
-                        raise BrokerError(code)
-                    return answer
-            self._pause(deadline)
-
-    def _change(self, request: Message, reply: type[R], deadline: Micros) -> R:
-        return self._network.call(request, reply, deadline=deadline)
-
-    def _topics(self, names: list[str] | None, deadline: Micros) -> dict[str, Topic]:
-        """Topics by name (None: all); those that are not there are left out."""
-        request = MetadataRequest(
-            topics=None if names is None else [MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=False
-        )
-        absent = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        reply = self._ask(
-            request,
-            MetadataResponse,
-            deadline,
-            lambda reply: [reply.error_code, *(topic.error_code for topic in reply.topics if topic.error_code != absent)],
-        )
-        return {topic.name: _topic(topic.name, topic) for topic in reply.topics if topic.name is not None and not topic.error_code}
-
-    def _wait_for_leaders(self, names: list[str], deadline: Micros) -> None:
-        while True:
-            topics = self._topics(names, deadline)
-            if len(topics) == len(names) and all(p.leader >= 0 for topic in topics.values() for p in topic.partitions):
-                return
-            self._pause(deadline)
-
-    def _know_brokers(self) -> None:
-        """Learn where the brokers are, beyond the bootstrap addresses."""
-        deadline = self._deadline()
-        while not self._network.cluster.answers:
-            if now_us() >= deadline:
-                raise RequestTimeout("no broker told of the others in time")
-            self._network.poll(deadline)
-
-    def _configs(self, resources: "list[DescribeConfigsResource]", node: NodeId | None) -> dict[str, dict[str, ConfigEntry]]:
-        from sparklog.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
-
-        reply = self._ask(
-            DescribeConfigsRequest(resources=resources, include_documentation=True),
-            DescribeConfigsResponse,
-            self._deadline(),
-            lambda reply: [result.error_code for result in reply.results],
-            node,
-        )
-        return {result.resource_name: {entry.name: _entry(entry) for entry in result.configs} for result in reply.results}
-
-
-def _creatable(topic: NewTopic) -> "CreatableTopic":
-    from sparklog.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig
-
-    return CreatableTopic(
-        name=topic.name,
-        num_partitions=-1 if topic.assignment else topic.partition_count,
-        replication_factor=-1 if topic.assignment else topic.replication_factor,
-        assignments=[CreatableReplicaAssignment(index, list(replicas)) for index, replicas in enumerate(topic.assignment)],
-        configs=[CreatableTopicConfig(name, value) for name, value in topic.configs.items()],
-    )
-
-
-def _topic(name: str, topic: MetadataResponseTopic) -> Topic:
-    partitions = sorted(topic.partitions, key=lambda partition: partition.partition_index)
-    return Topic(name, Uuid(topic.topic_id), topic.is_internal, tuple(_partition(partition) for partition in partitions))
-
-
-def _partition(told: MetadataResponsePartition) -> Partition:
-    return Partition(
-        told.partition_index,
-        NodeId(told.leader_id),
-        LeaderEpoch(told.leader_epoch),
-        tuple(map(NodeId, told.replica_nodes)),
-        tuple(map(NodeId, told.isr_nodes)),
-        tuple(map(NodeId, told.offline_replicas)),
-    )
-
-
-def _entry(told: "DescribeConfigsResourceResult") -> ConfigEntry:
-    return ConfigEntry(
-        told.name,
-        None if told.is_sensitive else told.value,
-        CONFIG_SOURCES.get(told.config_source, "UNKNOWN"),
-        told.read_only,
-        told.is_sensitive,
-        CONFIG_TYPES.get(told.config_type, "UNKNOWN"),
-        told.documentation or None,
-    )
-
-
-def _raise_for(code: int, message: str) -> None:
-    error = error_for(code, message)
-    if error is not None:
-        raise error

@@ -1,84 +1,185 @@
-"""`sparklog consume`: records become lines of standard output."""
+"""`sparklog consume`: records become lines of standard output, as text, by a format, or as JSON."""
 
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from sparklog_server.cli.options import as_json, bootstrap_server, client_setting, client_settings, print_json
+from sparklog_server.cli.formats import compiled, unescaped
+from sparklog_server.cli.options import admin, as_json, client_settings, partitions_named, print_json, reaches_cluster, topic_names
+from sparklog_server.cli.positions import Position, offsets_at, position
 
 if TYPE_CHECKING:
     from sparklog.client.consumer import Consumer, ConsumerRecord
+    from sparklog.model import TopicPartition
 
 POLL_MS = 500
+POLL_RECORDS_MAX = 10_000
 FIELDS = ("topic", "partition", "offset", "timestamp_ms", "key", "value", "headers")
 
 
 @click.command()
-@click.argument("topic")
-@click.option("--from-beginning", is_flag=True, help="Begin with the oldest record. Without it: with what arrives from now on.")
-@click.option("--max", "records_max", metavar="N", type=click.IntRange(0), help="Stop after N records.")
+@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...", shell_complete=topic_names)
+@click.option(
+    "-o",
+    "--from",
+    "start",
+    metavar="POSITION",
+    help="Where to begin: beginning, end, an offset, -N (the last N of each partition), -10m (so long ago), s@MS or a time in ISO 8601. "
+    "[default: end; with --group: what it committed]",
+)
+@click.option("--from-beginning", is_flag=True, help="Begin with the oldest record.")
+@click.option("-f", "--format", "text", metavar="FORMAT", help=r"As in kcat: '%t/%p@%o %k: %s\n'; see below.")
+@click.option("-c", "--max", "records_max", metavar="N", type=click.IntRange(0), help="Stop after N records.")
+@click.option("-e", "--exit-eof", is_flag=True, help="Stop at what is the end of every partition when this begins.")
 @click.option("--timeout-ms", metavar="MS", type=click.IntRange(0), help="Stop when nothing has arrived for so long.")
-@click.option("--key-separator", metavar="TEXT", help="Print the key too, with this between it and the value.")
-@click.option("--partition", "partitions", metavar="N", type=click.IntRange(0), multiple=True, help="Read only this partition. Repeatable.")
-@bootstrap_server
-@client_setting
+@click.option("-K", "--key-separator", metavar="TEXT", help="Print the key too, with this between it and the value.")
+@click.option("-D", "--delimiter", metavar="TEXT", default="\\n", show_default=True, help="What follows each record.")
+@click.option(
+    "-p", "--partition", "partitions", metavar="N", type=click.IntRange(0), multiple=True, help="Read only this partition. Repeatable."
+)
+@click.option("-G", "--group", metavar="GROUP", help="Read as a member of this group, which shares out the partitions and commits.")
+@click.option(
+    "--isolation",
+    type=click.Choice(["read_uncommitted", "read_committed"]),
+    default="read_uncommitted",
+    show_default=True,
+    help="Whether records of transactions that are open or aborted are read.",
+)
+@reaches_cluster
 @as_json
 def consume(
-    topic: str,
+    topics: tuple[str, ...],
+    start: str | None,
     from_beginning: bool,
+    text: str | None,
     records_max: int | None,
+    exit_eof: bool,
     timeout_ms: int | None,
     key_separator: str | None,
+    delimiter: str,
     partitions: tuple[int, ...],
-    bootstrap_server: str,
-    assignments: tuple[str, ...],
+    group: str | None,
+    isolation: str,
     is_json: bool,
 ) -> None:
-    """Print the records of TOPIC, one line each, until Ctrl-C."""
-    from time import monotonic
+    r"""Print the records of TOPICs, one line each, until Ctrl-C.
+
+    \b
+    FORMAT  %t topic   %p partition   %o offset   %T timestamp in ms   %h headers
+            %k key     %K its length  %s value    %S its length        %R its length as 4 bytes
+            %% percent   \n \r \t \0 \xHH
+    """
+    from time import time
 
     from sparklog.client.consumer import Consumer
 
-    separator = None if key_separator is None else key_separator.encode()
-    left = sys.maxsize if records_max is None else records_max
-    with Consumer.from_settings(client_settings(bootstrap_server, assignments)) as consumer:
-        _assign(consumer, topic, partitions, from_beginning=from_beginning)
-        quiet_since_s = monotonic()
-        while left > 0 and (timeout_ms is None or (monotonic() - quiet_since_s) * 1000 < timeout_ms):
-            records = consumer.poll(POLL_MS if timeout_ms is None else min(POLL_MS, timeout_ms), min(left, 10_000))
-            if records:
-                quiet_since_s = monotonic()
-                left -= len(records)
-                _print(records, separator, is_json=is_json)
-
-
-def _assign(consumer: "Consumer", topic: str, partitions: tuple[int, ...], *, from_beginning: bool) -> None:
-    from sparklog.model import TopicPartition
-
-    existing = consumer.partitions_for(topic)
-    absent = sorted(set(partitions).difference(existing))
-    if absent or not existing:
-        raise click.ClickException(f"topic {topic} has no partition {absent[0]}" if absent and existing else f"there is no topic {topic}")
-    assigned = [TopicPartition(topic, partition) for partition in (partitions or existing)]
-    consumer.assign(assigned)
-    if from_beginning:
-        consumer.seek_to_beginning(assigned)
-    else:
-        consumer.seek_to_end(assigned)
-
-
-def _print(records: "list[ConsumerRecord]", separator: bytes | None, *, is_json: bool) -> None:
-    """Keys and values as the bytes they are; a missing one is empty, and null in JSON."""
-    if is_json:
-        for record in records:
-            print_json({name: getattr(record, name) for name in FIELDS})
-        sys.stdout.flush()
+    begin = _start(start, from_beginning=from_beginning, is_group=group is not None, now_ms=int(time() * 1000))
+    print_all = _printer(text, key_separator, delimiter, is_json=is_json)
+    if group is not None:
+        if partitions or exit_eof:
+            raise click.UsageError("--group shares out the partitions: leave --partition and --exit-eof out")
+        _consume_as_member(topics, group, isolation, begin, records_max, timeout_ms, print_all)
         return
-    lines = bytearray()
+    with Consumer.from_settings(client_settings(isolation_level=isolation)) as consumer:
+        assigned = _assign(consumer, topics, partitions, begin or Position("latest"))
+        ends = consumer.end_offsets(assigned) if exit_eof else None
+        _read(consumer, print_all, records_max, timeout_ms, ends)
+
+
+def _start(text: str | None, *, from_beginning: bool, is_group: bool, now_ms: int) -> Position | None:
+    """Where to begin; None for what the group says, or the end without one."""
+    if from_beginning and text is not None:
+        raise click.UsageError("--from-beginning and --from both say where to begin: leave one out")
+    if from_beginning:
+        return Position("earliest")
+    if text is None:
+        return None
+    begin = position(text, "--from", now_ms)
+    if is_group and begin.kind not in ("earliest", "latest"):
+        raise click.UsageError(
+            "a group begins where it committed, or at --from beginning or end; move it by `sparklog groups reset-offsets`"
+        )
+    return begin
+
+
+def _consume_as_member(
+    topics: Sequence[str],
+    group: str,
+    isolation: str,
+    begin: Position | None,
+    records_max: int | None,
+    timeout_ms: int | None,
+    print_all: "Callable[[list[ConsumerRecord]], None]",
+) -> None:
+    """Read what the group assigns; what was printed is committed now and then, and at the end."""
+    from sparklog.client.consumer import Consumer
+
+    reset = "latest" if begin is None else begin.kind
+    with Consumer.from_settings(client_settings(isolation_level=isolation, group_id=group, auto_offset_reset=reset)) as consumer:
+        consumer.subscribe(topics)
+        _read(consumer, print_all, records_max, timeout_ms, None)
+
+
+def _assign(consumer: "Consumer", topics: Sequence[str], partitions: tuple[int, ...], begin: Position) -> "list[TopicPartition]":
+    numbers = "" if not partitions else ":" + ",".join(map(str, partitions))
+    with admin() as cluster:
+        assigned = partitions_named(cluster, [topic + numbers for topic in topics])
+        offsets = offsets_at(cluster, assigned, begin)
+    consumer.assign(assigned)
+    for partition, offset in offsets.items():
+        consumer.seek(partition, offset)
+    return assigned
+
+
+def _read(
+    consumer: "Consumer",
+    print_all: "Callable[[list[ConsumerRecord]], None]",
+    records_max: int | None,
+    timeout_ms: int | None,
+    ends: "Mapping[TopicPartition, int] | None",
+) -> None:
+    """Print until there were `records_max`, until nothing came for so long, or until every position has reached its end."""
+    from time import monotonic
+
+    left = sys.maxsize if records_max is None else records_max
+    quiet_since_s = monotonic()
+    while left > 0 and (timeout_ms is None or (monotonic() - quiet_since_s) * 1000 < timeout_ms):
+        if ends is not None and all(consumer.position(partition) >= end for partition, end in ends.items()):
+            return
+        records = consumer.poll(POLL_MS if timeout_ms is None else min(POLL_MS, timeout_ms), min(left, POLL_RECORDS_MAX))
+        if records:
+            quiet_since_s = monotonic()
+            left -= len(records)
+            print_all(records)
+
+
+def _printer(text: str | None, key_separator: str | None, delimiter: str, *, is_json: bool) -> "Callable[[list[ConsumerRecord]], None]":
+    """How to print records; what cannot be meant is refused before anything is read."""
+    if text is not None and (is_json or key_separator is not None):
+        raise click.UsageError("--format says all there is to print: leave --json and --key-separator out")
+    if is_json:
+        return _print_json
+    if text is not None:
+        render = compiled(text)
+    else:
+        end = unescaped(delimiter, "--delimiter")
+        separator = None if key_separator is None else unescaped(key_separator, "--key-separator")
+
+        def render(record: "ConsumerRecord") -> bytes:
+            # Keys and values as the bytes they are; a missing one is empty.
+            head = b"" if separator is None else (record.key or b"") + separator
+            return head + (record.value or b"") + end
+
+    def write(records: "list[ConsumerRecord]") -> None:
+        sys.stdout.buffer.write(b"".join([render(record) for record in records]))
+        sys.stdout.buffer.flush()
+
+    return write
+
+
+def _print_json(records: "list[ConsumerRecord]") -> None:
     for record in records:
-        if separator is not None:
-            lines += (record.key or b"") + separator
-        lines += (record.value or b"") + b"\n"
-    sys.stdout.buffer.write(lines)
-    sys.stdout.buffer.flush()
+        print_json({name: getattr(record, name) for name in FIELDS})
+    sys.stdout.flush()

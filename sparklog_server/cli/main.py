@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 it failed, 2 asked for in a way that cannot be (usage, set
 
 import os
 import sys
+from importlib import import_module
 
 try:
     import click
@@ -12,29 +13,55 @@ except ImportError:
     sys.exit("sparklog: the command line needs the server extra: pip install 'sparklog[server]'")
 
 from sparklog import __version__
-from sparklog_server.cli.consume import consume
-from sparklog_server.cli.inspect import inspect
-from sparklog_server.cli.log_verify import log
-from sparklog_server.cli.produce import produce
-from sparklog_server.cli.start import start
-from sparklog_server.cli.topics import topics
 
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
+ERRORS_SHOWN_MAX = 20
+
+# A command is loaded when it is asked for: the module, and the name in it.
+COMMANDS = {
+    "start": ("start", "start"),
+    "topics": ("topics", "topics"),
+    "configs": ("configs", "configs"),
+    "groups": ("groups", "groups"),
+    "produce": ("produce", "produce"),
+    "consume": ("consume", "consume"),
+    "cluster": ("cluster", "cluster"),
+    "log-dirs": ("storage", "log_dirs"),
+    "producers": ("storage", "producers"),
+    "quotas": ("quotas", "quotas"),
+    "bench": ("bench", "bench"),
+    "inspect": ("inspect", "inspect"),
+    "log": ("log_verify", "log"),
+}
 
 
 class Program(click.Group):
     """The commands, as one that ends well when whoever read its output has enough: `sparklog consume | head` is no failure."""
 
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order in which people meet them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Load a command; None if there is none of that name."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, name = COMMANDS[cmd_name]
+        command: click.Command = getattr(import_module(f"sparklog_server.cli.{module}"), name)
+        return command
+
     def invoke(self, ctx: click.Context) -> object:
         """Run the command line; click would turn a broken pipe into exit code 1."""
         try:
-            return super().invoke(ctx)
+            code = super().invoke(ctx)
+            sys.stdout.flush()
         except BrokenPipeError:
             # Python would complain at its end without this.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
+        return code
 
 
 @click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
@@ -43,12 +70,8 @@ def sparklog() -> None:
     """The streaming log for Python and Spark."""
 
 
-for command in (start, topics, produce, consume, inspect, log):
-    sparklog.add_command(command)
-
-
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command line and return its exit code; errors are told in one line on stderr."""
+    """Run one command line and return its exit code; errors are told on stderr, a line each."""
     try:
         # With standalone_mode off, click returns what the command returned: its exit code, or None.
         return sparklog.main(arguments, prog_name="sparklog", standalone_mode=False) or 0
@@ -61,8 +84,17 @@ def main(arguments: list[str] | None = None) -> int:
         code = _exit_code(error)
         if code is None:
             raise
-        print(f"sparklog: {error}", file=sys.stderr)
+        _tell(error)
         return code
+
+
+def _tell(error: Exception) -> None:
+    """A line for what failed, or for each item that did."""
+    items: dict[object, Exception] = getattr(error, "errors", None) or {None: error}
+    for one in list(items.values())[:ERRORS_SHOWN_MAX]:
+        print(f"sparklog: {one}", file=sys.stderr)
+    if len(items) > ERRORS_SHOWN_MAX:
+        print(f"sparklog: and {len(items) - ERRORS_SHOWN_MAX} more", file=sys.stderr)
 
 
 def _exit_code(error: Exception) -> int | None:

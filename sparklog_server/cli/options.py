@@ -1,44 +1,80 @@
-"""What the commands that talk to a broker have in common: how to reach it, which settings to take, how to print."""
+"""What the commands that talk to a broker have in common: how to reach it, which settings to take, how to print.
+
+The options that say where the cluster is are kept beside the command and are no parameters of it: `admin()` and `client_settings()`
+find them.
+"""
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 if TYPE_CHECKING:
+    from sparklog.client.admin import Admin
     from sparklog.client.settings import ClientSettings
+    from sparklog.model import TopicPartition
 
 # A person waits for the answer: a broker that is not there should be said so soon.
 API_TIMEOUT_MS = 10_000
 CONNECT_S_MAX = 3.0
+COMPLETIONS_MAX = 200
+PARTITION_NUMBER_MAX = (1 << 31) - 1
+
+_SERVER, _SETTINGS, _FILE = "sparklog.bootstrap-server", "sparklog.settings", "sparklog.command-config"
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def bootstrap_server(command: Command) -> Command:
-    """The option that says where the cluster is."""
-    return click.option(
-        "--bootstrap-server",
-        metavar="HOST:PORT",
-        default="127.0.0.1:9092",
-        envvar="SPARKLOG_BOOTSTRAP_SERVER",
-        show_default=True,
-        help="A broker of the cluster, or several with commas between them.",
-    )(command)
-
-
-def client_setting(command: Command) -> Command:
-    """The option that passes settings to the client."""
-    return click.option("--set", "assignments", metavar="KEY=VALUE", multiple=True, help="A client setting by Kafka's name. Repeatable.")(
-        command
-    )
+def reaches_cluster(command: Command) -> Command:
+    """The options that say where the cluster is and how to speak to it."""
+    for option in (
+        click.option(
+            "-X",
+            "--set",
+            "client_assignments",
+            metavar="KEY=VALUE",
+            multiple=True,
+            expose_value=False,
+            callback=_keep(_SETTINGS),
+            help="A client setting by Kafka's name. Repeatable.",
+        ),
+        click.option(
+            "--command-config",
+            metavar="FILE",
+            type=click.Path(exists=True, dir_okay=False),
+            expose_value=False,
+            callback=_keep(_FILE),
+            help="Client settings, as a Kafka properties file.",
+        ),
+        click.option(
+            "-b",
+            "--bootstrap-server",
+            metavar="HOST:PORT",
+            default="127.0.0.1:9092",
+            envvar="SPARKLOG_BOOTSTRAP_SERVER",
+            show_default=True,
+            expose_value=False,
+            callback=_keep(_SERVER),
+            help="A broker of the cluster, or several with commas between them.",
+        ),
+    ):
+        command = option(command)
+    return command
 
 
 def as_json(command: Command) -> Command:
     """The option that chooses JSON."""
     return click.option("--json", "is_json", is_flag=True, help="Print JSON.")(command)
+
+
+def _keep(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
+    # Any: click hands over what the option's type made of the text.
+    def keep(context: click.Context, _: click.Parameter, value: Any) -> None:
+        context.meta[name] = value
+
+    return keep
 
 
 def pairs(assignments: Sequence[str], option: str) -> dict[str, str]:
@@ -52,30 +88,106 @@ def pairs(assignments: Sequence[str], option: str) -> dict[str, str]:
     return given
 
 
-def client_settings(bootstrap_servers: str, assignments: Sequence[str] = ()) -> "ClientSettings":
-    """The settings of a client of the command line."""
+def client_settings(**more: str) -> "ClientSettings":
+    """The settings of a client of this command: `more` by names with `_` for `.`, then the file's, then those of --set."""
     from sparklog.client.settings import ClientSettings
 
+    meta = click.get_current_context().meta
     patience = {"default.api.timeout.ms": str(API_TIMEOUT_MS), "max.block.ms": str(API_TIMEOUT_MS), "client.id": "sparklog-cli"}
-    given = patience | pairs(assignments, "--set")
-    settings = ClientSettings.from_kafka(given | {"bootstrap.servers": bootstrap_servers})
+    given = patience | {name.replace("_", "."): value for name, value in more.items()}
+    if meta[_FILE] is not None:
+        given |= _properties(meta[_FILE])
+    given |= pairs(meta[_SETTINGS], "--set")
+    settings = ClientSettings.from_kafka(given | {"bootstrap.servers": meta[_SERVER]})
     _check_reachable(settings.bootstrap_servers)
     return settings
+
+
+def admin() -> "Admin":
+    """An administration client for this command."""
+    from sparklog.client.admin import Admin
+
+    return Admin.from_settings(client_settings())
+
+
+def _properties(file: str) -> dict[str, str]:
+    """Lines `key=value`; `#` and `!` begin comments."""
+    from pathlib import Path
+
+    lines = (line.strip() for line in Path(file).read_text(encoding="utf-8").splitlines())
+    return pairs([line for line in lines if line and line[0] not in "#!"], f"--command-config {file}")
 
 
 def _check_reachable(servers: Sequence[str]) -> None:
     """Say at once that nobody is there: a client would go on trying, since for a program a broker may come back."""
     import socket
 
+    from sparklog.client.settings import address_of
+
     failures = []
     for server in servers:
-        host, _, port = server.rpartition(":")
         try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S_MAX).close()
+            socket.create_connection(address_of(server), timeout=CONNECT_S_MAX).close()
             return
         except OSError as error:
             failures.append(f"{server} ({(error.strerror or str(error)).lower()})")
     raise click.ClickException(f"no broker at {', '.join(failures)}; start one with `sparklog start`, or name one with --bootstrap-server")
+
+
+# -- names --------------------------------------------------------------------------------------------------------------------------------
+
+
+def partitions_in(text: str) -> tuple[str, tuple[int, ...] | None]:
+    """`topic` or `topic:0,1,2`, as Kafka's tools write it: the topic, and its partitions or None for all of them."""
+    topic, colon, numbers = text.rpartition(":")
+    if not colon:
+        return text, None
+    listed = numbers.split(",")
+    if not topic or not all(number.isdecimal() and int(number) <= PARTITION_NUMBER_MAX for number in listed):
+        raise click.BadParameter(f"{text!r} is neither TOPIC nor TOPIC:0,1,2", param_hint="--topic")
+    return topic, tuple(dict.fromkeys(map(int, listed)))
+
+
+def partitions_named(admin: "Admin", texts: Iterable[str]) -> "list[TopicPartition]":
+    """The partitions that `topic` and `topic:0,1` mean, each checked to be there."""
+    from sparklog.model import TopicPartition
+
+    named = [partitions_in(text) for text in texts]
+    topics = admin.describe_topics(dict.fromkeys(topic for topic, _ in named))
+    found: dict[TopicPartition, None] = {}
+    for topic, numbers in named:
+        existing = [partition.partition for partition in topics[topic].partitions]
+        for number in existing if numbers is None else numbers:
+            if number not in existing:
+                raise click.ClickException(f"topic {topic} has no partition {number}; it has {len(existing)}, from 0 on")
+            found[TopicPartition(topic, number)] = None
+    return list(found)
+
+
+def topic_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Names of topics, for the shell to complete; none where no broker answers."""
+    return _completions(context, incomplete, lambda admin: admin.list_topics())
+
+
+def group_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Names of groups, for the shell to complete; none where no broker answers."""
+    return _completions(context, incomplete, lambda admin: [group.group_id for group in admin.list_groups()])
+
+
+def _completions(context: click.Context, incomplete: str, ask: "Callable[[Admin], Iterable[str]]") -> list[str]:
+    from sparklog.errors import SparklogError
+
+    # What click parsed so far may lack these.
+    for name, absent in ((_SERVER, "127.0.0.1:9092"), (_SETTINGS, ()), (_FILE, None)):
+        context.meta.setdefault(name, absent)
+    try:
+        with context, admin() as asked:
+            return [name for name in ask(asked) if name.startswith(incomplete)][:COMPLETIONS_MAX]
+    except (SparklogError, OSError, click.ClickException):
+        return []
+
+
+# -- printing -----------------------------------------------------------------------------------------------------------------------------
 
 
 def print_json(value: object) -> None:
@@ -83,20 +195,50 @@ def print_json(value: object) -> None:
     sys.stdout.write(json.dumps(value, ensure_ascii=False, default=_text_of) + "\n")
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """A table on a terminal; elsewhere lines with tabs and no heading, for other programs."""
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, emphasis: Mapping[int, str] | None = None) -> None:
+    """A table on a terminal; elsewhere lines with tabs and no heading, for other programs. None is empty, and `-` on a terminal.
+
+    `emphasis` are styles by the number of a row.
+    """
     if not sys.stdout.isatty():
-        sys.stdout.write("".join("\t".join(map(str, row)) + "\n" for row in rows))
+        sys.stdout.write("".join("\t".join("" if value is None else str(value) for value in row) + "\n" for row in rows))
         return
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(*columns)
-    for row in rows:
+    table = Table()
+    for index, column in enumerate(columns):
+        is_number = any(isinstance(row[index], int | float) for row in rows)
+        table.add_column(column, justify="right" if is_number else "left", overflow="fold")
+    styles = emphasis or {}
+    for number, row in enumerate(rows):
         # Text, for brackets in a name are no markup.
-        table.add_row(*(Text(str(value)) for value in row))
+        table.add_row(*(Text("-" if value is None else str(value)) for value in row), style=styles.get(number))
     Console().print(table)
+
+
+def say(text: str) -> None:
+    """A remark for a person, on stderr and only where a terminal shows the answer."""
+    if sys.stdout.isatty():
+        click.echo(text, err=True)
+
+
+def bytes_text(size_bytes: int | None) -> object:
+    """A size as people read it on a terminal, as a number elsewhere."""
+    if size_bytes is None or not sys.stdout.isatty():
+        return size_bytes
+    size = float(size_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size_bytes} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+def listed(values: Iterable[object]) -> str:
+    """With commas between."""
+    return ",".join(map(str, values))
 
 
 def _text_of(value: object) -> str:

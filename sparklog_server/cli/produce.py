@@ -1,48 +1,176 @@
-"""`sparklog produce`: the lines of standard input become records."""
+"""`sparklog produce`: lines, whole files or JSON become records."""
 
-import sys
+from collections.abc import Iterator
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 import click
 
-from sparklog_server.cli.options import bootstrap_server, client_setting, client_settings
+from sparklog_server.cli.formats import unescaped
+from sparklog_server.cli.options import as_json, client_settings, print_json, reaches_cluster, topic_names
+
+if TYPE_CHECKING:
+    from sparklog.client.producer import RecordMetadata
+
+READ_BYTES = 1 << 16
+PIECE_BYTES_MAX = 64 << 20
+INT64_MAX = (1 << 63) - 1
+
+
+class NewRecord(NamedTuple):
+    """What becomes a record; a partition or timestamp of None is the producer's choice."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    partition: int | None
+    timestamp_ms: int | None
 
 
 @click.command()
-@click.argument("topic")
-@click.option("--key-separator", metavar="TEXT", help="What stands between key and value in each line; without it, lines are values.")
-@click.option("--partition", type=click.IntRange(0), help="Write to this partition only.")
-@bootstrap_server
-@client_setting
-def produce(topic: str, key_separator: str | None, partition: int | None, bootstrap_server: str, assignments: tuple[str, ...]) -> int:
-    """Write each line of standard input to TOPIC as one record.
+@click.argument("topic", shell_complete=topic_names)
+@click.argument("files", nargs=-1, metavar="[FILE]...", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.option("-K", "--key-separator", metavar="TEXT", help="What stands between key and value in each line; without it, lines are values.")
+@click.option("-D", "--delimiter", metavar="TEXT", default="\\n", show_default=True, help="What stands between records.")
+@click.option("-k", "--key", help="The key of every record.")
+@click.option("-H", "--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header of every record. Repeatable.")
+@click.option("-p", "--partition", type=click.IntRange(0), help="Write to this partition only.")
+@click.option("-T", "--timestamp", metavar="MS", type=click.IntRange(0, INT64_MAX), help="The time of every record, in ms of Unix time.")
+@click.option("-z", "--compression", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), help="The codec.")
+@click.option("-a", "--acks", type=click.Choice(["all", "1", "0", "-1"]), help="Who must have a record before it counts as written.")
+@click.option("-Z", "--null", is_flag=True, help="An empty value or key is null: a tombstone in a compacted topic.")
+@click.option("--whole-files", is_flag=True, help="Each FILE is the value of one record.")
+@click.option(
+    "--from-json", is_flag=True, help="Each line is an object as `consume --json` prints it; topic and offset in it do not matter."
+)
+@reaches_cluster
+@as_json
+def produce(
+    topic: str,
+    files: tuple[str, ...],
+    key_separator: str | None,
+    delimiter: str,
+    key: str | None,
+    headers: tuple[str, ...],
+    partition: int | None,
+    timestamp: int | None,
+    compression: str | None,
+    acks: str | None,
+    null: bool,
+    whole_files: bool,
+    from_json: bool,
+    is_json: bool,
+) -> None:
+    """Write each line of FILEs, or of standard input, to TOPIC as one record.
 
-    Exits 0 when every record is acknowledged.
+    Exits 0 when every record is acknowledged. --json tells how many there were.
     """
-    from sparklog.client.producer import Producer, RecordMetadata
+    from sparklog.client.producer import Producer
 
+    if key is not None and key_separator is not None:
+        raise click.UsageError("--key gives every record the same key: leave --key-separator out")
+    if from_json and whole_files:
+        raise click.UsageError("--from-json reads lines: leave --whole-files out")
+    separator = None if key_separator is None else unescaped(key_separator, "--key-separator")
+    pieces = _whole(files) if whole_files else _lines(files, unescaped(delimiter, "--delimiter"))
+    common = NewRecord(None if key is None else key.encode(), b"", _headers(headers), partition, timestamp)
+    more = {name: value for name, value in (("compression_type", compression), ("acks", acks)) if value is not None}
     failures: list[BaseException] = []
+    count = 0
 
     def delivered(_metadata: "RecordMetadata | None", error: BaseException | None) -> None:
         if error is not None:
             failures.append(error)
 
-    separator = None if key_separator is None else key_separator.encode()
-    with Producer.from_settings(client_settings(bootstrap_server, assignments)) as producer:
-        for number, line in enumerate(sys.stdin.buffer, start=1):
-            key, value = _split(line.removesuffix(b"\n"), separator, number)
-            producer.send(topic, value, key, partition=partition, on_delivery=delivered)
+    with Producer.from_settings(client_settings(**more)) as producer:
+        for number, piece in enumerate(pieces, start=1):
+            if from_json:
+                record = _from_json(piece, number, common)
+            else:
+                record = _record(piece, separator, number, common, is_empty_null=null)
+            producer.send(
+                topic,
+                record.value,
+                record.key,
+                headers=record.headers,
+                partition=record.partition,
+                timestamp_ms=record.timestamp_ms,
+                on_delivery=delivered,
+            )
+            count = number
             if failures:
                 break
         producer.flush()
     if failures:
         raise click.ClickException(str(failures[0]))
-    return 0
+    if is_json:
+        print_json({"topic": topic, "records": count})
 
 
-def _split(line: bytes, separator: bytes | None, number: int) -> tuple[bytes | None, bytes]:
-    if separator is None:
-        return None, line
-    key, found, value = line.partition(separator)
-    if not found:
-        raise click.ClickException(f"line {number} has no {separator.decode()!r} between key and value; the lines before it were written")
-    return key, value
+def _headers(texts: tuple[str, ...]) -> tuple[tuple[str, bytes | None], ...]:
+    """`name=value`, or `name` alone for a null; a name may come twice."""
+    parted = [text.partition("=") for text in texts]
+    for name, _, _ in parted:
+        if not name:
+            raise click.BadParameter("a header needs a name: NAME=VALUE", param_hint="--header")
+    return tuple((name, value.encode() if equals else None) for name, equals, value in parted)
+
+
+def _record(piece: bytes, separator: bytes | None, number: int, common: NewRecord, *, is_empty_null: bool) -> NewRecord:
+    key, value = common.key, piece
+    if separator is not None:
+        key, found, value = piece.partition(separator)
+        if not found:
+            raise click.ClickException(
+                f"line {number} has no {separator.decode(errors='replace')!r} between key and value; the lines before it were written"
+            )
+    if is_empty_null:
+        return common._replace(key=key or None, value=value or None)
+    return common._replace(key=key, value=value)
+
+
+def _from_json(piece: bytes, number: int, common: NewRecord) -> NewRecord:
+    """A record from a line of `consume --json`; what the line lacks is `common`'s."""
+    import msgspec
+
+    from sparklog_server.cli.json_record import JsonRecord
+
+    try:
+        told = msgspec.json.decode(piece, type=JsonRecord)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise click.ClickException(f"line {number} is no record in JSON: {error}; the lines before it were written") from None
+    return NewRecord(
+        common.key if told.key is None else told.key.encode(),
+        None if told.value is None else told.value.encode(),
+        tuple((name, None if value is None else value.encode()) for name, value in told.headers) + common.headers,
+        told.partition if common.partition is None else common.partition,
+        told.timestamp_ms if common.timestamp_ms is None else common.timestamp_ms,
+    )
+
+
+def _whole(files: tuple[str, ...]) -> Iterator[bytes]:
+    for file in files or ("-",):
+        with click.open_file(file, "rb") as stream:
+            content: bytes = stream.read(PIECE_BYTES_MAX + 1)
+        if len(content) > PIECE_BYTES_MAX:
+            raise click.ClickException(f"{file} has more than {PIECE_BYTES_MAX} bytes, which is too much for one record")
+        yield content
+
+
+def _lines(files: tuple[str, ...], delimiter: bytes) -> Iterator[bytes]:
+    """The pieces between delimiters; one at the very end counts for nothing."""
+    for file in files or ("-",):
+        with click.open_file(file, "rb") as stream:
+            yield from (line.removesuffix(b"\n") for line in stream) if delimiter == b"\n" else _pieces(stream, delimiter)
+
+
+def _pieces(stream: IO[bytes], delimiter: bytes) -> Iterator[bytes]:
+    if not delimiter:
+        raise click.BadParameter("it must not be empty", param_hint="--delimiter")
+    rest = b""
+    while chunk := stream.read(READ_BYTES):
+        *whole, rest = (rest + chunk).split(delimiter)
+        yield from whole
+        if len(rest) > PIECE_BYTES_MAX:
+            raise click.ClickException(f"no delimiter in {len(rest)} bytes; say with --delimiter what stands between records")
+    if rest:
+        yield rest

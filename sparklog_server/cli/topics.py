@@ -1,51 +1,75 @@
-"""`sparklog topics`: create, list, describe, delete, and delete records."""
+"""`sparklog topics`: create, list, describe, alter, delete, add partitions, delete records."""
 
 from typing import TYPE_CHECKING
 
 import click
 
-from sparklog_server.cli.options import as_json, bootstrap_server, client_settings, pairs, print_json, print_table
+from sparklog_server.cli.options import (
+    admin,
+    as_json,
+    bytes_text,
+    listed,
+    pairs,
+    print_json,
+    print_table,
+    reaches_cluster,
+    say,
+    topic_names,
+)
+from sparklog_server.cli.records import delete_records
 
 if TYPE_CHECKING:
-    from typing import IO
-
-    from sparklog.client.admin import Admin, ConfigEntry, Topic
-    from sparklog.errors import BrokerError
+    from sparklog.client.admin import Admin, Partition, Topic
+    from sparklog.client.admin_configs import ConfigEntry
     from sparklog.model import TopicPartition
 
-EXIT_FAILURE = 1
+SIZES_ASKED_MAX = 5_000
+PARTITION_COLUMNS = ("partition", "leader", "replicas", "in sync", "size")
 
 
 @click.group()
 def topics() -> None:
-    """Create, list, describe and delete topics, and delete their records."""
+    """Create, list, describe, alter and delete topics, and delete their records."""
+
+
+topics.add_command(delete_records)
 
 
 @topics.command()
 @click.argument("names", nargs=-1, required=True, metavar="TOPIC...")
 @click.option("--partitions", type=click.IntRange(1), show_default="the broker's num.partitions", help="The number of partitions.")
 @click.option("--replication-factor", type=click.IntRange(1), show_default="the broker's", help="The number of replicas.")
+@click.option(
+    "--replica-assignment",
+    metavar="1:2,2:3",
+    help="Instead of the numbers: the brokers of each partition, with colons between brokers and commas between partitions.",
+)
 @click.option("--config", "configs", metavar="KEY=VALUE", multiple=True, help="A setting of the topic. Repeatable.")
 @click.option("--if-not-exists", is_flag=True, help="Leave a topic that exists as it is.")
-@bootstrap_server
+@click.option("--validate-only", is_flag=True, help="Ask whether it could be done, and do nothing.")
+@reaches_cluster
 @as_json
 def create(
     names: tuple[str, ...],
     partitions: int | None,
     replication_factor: int | None,
+    replica_assignment: str | None,
     configs: tuple[str, ...],
     if_not_exists: bool,
-    bootstrap_server: str,
+    validate_only: bool,
     is_json: bool,
 ) -> None:
     """Create topics."""
     from sparklog.client.admin import NewTopic
 
-    with _admin(bootstrap_server) as admin:
-        known = admin.list_topics(include_internal=True) if if_not_exists else {}
-        own = pairs(configs, "--config")
-        wanted = [NewTopic(name, partitions or -1, replication_factor or -1, own) for name in names if name not in known]
-        created = admin.create_topics(wanted) if wanted else {}
+    if replica_assignment is not None and (partitions is not None or replication_factor is not None):
+        raise click.UsageError("--replica-assignment says how many partitions and replicas there are: leave the two numbers out")
+    assignment = () if replica_assignment is None else _assignment(replica_assignment)
+    own = pairs(configs, "--config")
+    with admin() as cluster:
+        known = cluster.list_topics(include_internal=True) if if_not_exists else {}
+        wanted = [NewTopic(name, partitions or -1, replication_factor or -1, own, assignment) for name in names if name not in known]
+        created = cluster.create_topics(wanted, validate_only=validate_only) if wanted else {}
     if is_json:
         print_json(
             [
@@ -57,144 +81,143 @@ def create(
 
 @topics.command(name="list")
 @click.option("--internal", is_flag=True, help="Also the topics that the cluster keeps for itself.")
-@bootstrap_server
+@reaches_cluster
 @as_json
-def list_topics(internal: bool, bootstrap_server: str, is_json: bool) -> None:
+def list_topics(internal: bool, is_json: bool) -> None:
     """List the topics."""
-    with _admin(bootstrap_server) as admin:
-        listed = admin.list_topics(include_internal=internal)
+    with admin() as cluster:
+        found = cluster.list_topics(include_internal=internal)
     if is_json:
-        print_json([_as_json(topic) for topic in listed.values()])
+        print_json([_as_json(topic, {}) for topic in found.values()])
     else:
-        print_table(["topic", "partitions", "replicas"], [[t.name, len(t.partitions), _replica_count(t)] for t in listed.values()])
+        print_table(["topic", "partitions", "replicas"], [[t.name, len(t.partitions), _replica_count(t)] for t in found.values()])
 
 
 @topics.command()
-@click.argument("names", nargs=-1, required=True, metavar="TOPIC...")
-@bootstrap_server
+@click.argument("names", nargs=-1, metavar="[TOPIC]...", shell_complete=topic_names)
+@click.option("--under-replicated", is_flag=True, help="Only partitions with replicas that are not in sync.")
+@click.option("--unavailable", is_flag=True, help="Only partitions without a leader.")
+@click.option("--internal", is_flag=True, help="Without names: also the topics that the cluster keeps for itself.")
+@reaches_cluster
 @as_json
-def describe(names: tuple[str, ...], bootstrap_server: str, is_json: bool) -> None:
-    """Show the partitions and the settings of topics."""
-    with _admin(bootstrap_server) as admin:
-        described = admin.describe_topics(names)
-        configs = admin.describe_configs(names)
+def describe(names: tuple[str, ...], under_replicated: bool, unavailable: bool, internal: bool, is_json: bool) -> None:
+    """Show partitions with leader, in-sync replicas and size, and the settings of topics; of all topics if none is named."""
+    with admin() as cluster:
+        described = cluster.describe_topics(names) if names else cluster.list_topics(include_internal=internal)
+        shown = {topic.name: _shown(topic, under_replicated=under_replicated, unavailable=unavailable) for topic in described.values()}
+        if under_replicated or unavailable:
+            described = {name: topic for name, topic in described.items() if shown[name]}
+        configs = cluster.describe_configs(described) if described else {}
+        sizes = _sizes(cluster, described)
     if is_json:
-        print_json([_as_json(topic) | {"configs": _set_on_topic(configs[topic.name])} for topic in described.values()])
+        print_json(
+            [_as_json(topic, sizes, shown[topic.name]) | {"configs": _set_on_topic(configs[topic.name])} for topic in described.values()]
+        )
         return
     for topic in described.values():
         own = " ".join(f"{key}={value}" for key, value in _set_on_topic(configs[topic.name]).items())
         click.echo(f"{topic.name}\tid={_id_text(topic)}\tpartitions={len(topic.partitions)}\t{own}".rstrip())
-        rows = [[p.partition, p.leader, _listed(p.replicas), _listed(p.isr)] for p in topic.partitions]
-        print_table(["partition", "leader", "replicas", "in sync"], rows)
+        rows = [
+            [p.partition, p.leader, listed(p.replicas), listed(p.isr), bytes_text(sizes.get((topic.name, p.partition)))]
+            for p in shown[topic.name]
+        ]
+        worry = {number: "red" for number, p in enumerate(shown[topic.name]) if p.leader < 0 or p.is_under_replicated}
+        print_table(PARTITION_COLUMNS, rows, emphasis=worry)
+    if not described:
+        say("no such partition" if under_replicated or unavailable else "there are no topics")
 
 
 @topics.command()
-@click.argument("names", nargs=-1, required=True, metavar="TOPIC...")
+@click.argument("names", nargs=-1, required=True, metavar="TOPIC...", shell_complete=topic_names)
+@click.option("--config", "configs", metavar="KEY=VALUE", multiple=True, help="A setting to set. Repeatable.")
+@click.option("--delete-config", "deletions", metavar="KEY", multiple=True, help="A setting to go back to its default. Repeatable.")
+@click.option("--validate-only", is_flag=True, help="Ask whether it could be done, and do nothing.")
+@reaches_cluster
+def alter(names: tuple[str, ...], configs: tuple[str, ...], deletions: tuple[str, ...], validate_only: bool) -> None:
+    """Change settings of topics; those not named stay as they are."""
+    from sparklog.client.admin_configs import ConfigChange, ConfigResource
+
+    if not configs and not deletions:
+        raise click.UsageError("nothing to change: give --config KEY=VALUE or --delete-config KEY")
+    changes = [ConfigChange(key, value) for key, value in pairs(configs, "--config").items()]
+    changes += [ConfigChange(key, None, "delete") for key in deletions]
+    with admin() as cluster:
+        cluster.alter_configs({ConfigResource("topic", name): changes for name in names}, validate_only=validate_only)
+
+
+@topics.command()
+@click.argument("names", nargs=-1, required=True, metavar="TOPIC...", shell_complete=topic_names)
 @click.option("--if-exists", is_flag=True, help="Pass over a topic that does not exist.")
-@bootstrap_server
-def delete(names: tuple[str, ...], if_exists: bool, bootstrap_server: str) -> None:
+@reaches_cluster
+def delete(names: tuple[str, ...], if_exists: bool) -> None:
     """Delete topics with all their records."""
-    with _admin(bootstrap_server) as admin:
-        known = admin.list_topics(include_internal=True) if if_exists else None
-        admin.delete_topics([name for name in names if known is None or name in known])
+    with admin() as cluster:
+        known = cluster.list_topics(include_internal=True) if if_exists else None
+        cluster.delete_topics([name for name in names if known is None or name in known])
 
 
-@topics.command(name="delete-records")
-@click.argument("topic", required=False, metavar="[TOPIC]")
-@click.option("--partition", "partitions", metavar="N", type=click.IntRange(0), multiple=True, help="A partition of TOPIC. Repeatable.")
-@click.option("--before", metavar="OFFSET", type=click.IntRange(-1), help="Delete what lies below it; -1 deletes all that is committed.")
-@click.option(
-    "--offset-json-file",
-    type=click.File("r", encoding="utf-8"),
-    help='Instead of the above, as Kafka\'s tool reads it: {"partitions": [{"topic": "t", "partition": 0, "offset": 100}], "version": 1}.',
-)
-@bootstrap_server
-@as_json
-def delete_records(
-    topic: str | None,
-    partitions: tuple[int, ...],
-    before: int | None,
-    offset_json_file: "IO[str] | None",
-    bootstrap_server: str,
-    is_json: bool,
-) -> int:
-    """Delete the oldest records of partitions, for good, and tell where their logs begin now."""
-    if offset_json_file is not None:
-        if topic is not None or partitions or before is not None:
-            raise click.UsageError("--offset-json-file names topics, partitions and offsets: leave TOPIC, --partition and --before out")
-        offsets = _offsets_in(offset_json_file.read())
-    else:
-        if topic is None or not partitions or before is None:
-            raise click.UsageError("give TOPIC with --partition and --before, or --offset-json-file")
-        from sparklog.model import TopicPartition
+@topics.command(name="add-partitions")
+@click.argument("names", nargs=-1, required=True, metavar="TOPIC...", shell_complete=topic_names)
+@click.option("--partitions", "--total", type=click.IntRange(1), required=True, help="How many there shall be in all.")
+@click.option("--replica-assignment", metavar="1:2,2:3", help="The brokers of each new partition.")
+@click.option("--validate-only", is_flag=True, help="Ask whether it could be done, and do nothing.")
+@reaches_cluster
+def add_partitions(names: tuple[str, ...], partitions: int, replica_assignment: str | None, validate_only: bool) -> None:
+    """Add partitions to topics. Records stay where they are; keys may go to other partitions from now on."""
+    from sparklog.client.admin import NewPartitions
 
-        offsets = {TopicPartition(topic, partition): before for partition in partitions}
-    with _admin(bootstrap_server) as admin:
-        deleted = admin.delete_records(offsets)
-    if is_json:
-        print_json(
-            [
-                {"topic": at.topic, "partition": at.partition, "low_watermark": result.low_watermark, "error": _error_text(result.error)}
-                for at, result in deleted.items()
-            ]
-        )
-    else:
-        done = [[at.topic, at.partition, result.low_watermark] for at, result in deleted.items() if result.error is None]
-        print_table(["topic", "partition", "begins at"], done)
-        for result in deleted.values():
-            if result.error is not None:
-                click.echo(f"sparklog: {result.error}", err=True)
-    return EXIT_FAILURE if any(result.error is not None for result in deleted.values()) else 0
+    wanted = NewPartitions(partitions, () if replica_assignment is None else _assignment(replica_assignment))
+    with admin() as cluster:
+        cluster.create_partitions(dict.fromkeys(names, wanted), validate_only=validate_only)
 
 
-def _offsets_in(text: str) -> "dict[TopicPartition, int]":
-    """The offsets in Kafka's JSON; what is not as it should be is told with the entry it is about."""
-    from json import loads
+def _assignment(text: str) -> list[list[int]]:
+    parts = [part.split(":") for part in text.split(",")]
+    if not all(node.isdecimal() for part in parts for node in part):
+        raise click.BadParameter(f"{text!r} is not like 1:2,2:3", param_hint="--replica-assignment")
+    return [[int(node) for node in part] for part in parts]
 
+
+def _shown(topic: "Topic", *, under_replicated: bool, unavailable: bool) -> "list[Partition]":
+    """The partitions asked for: all, or those in one of the troubles named."""
+    if not under_replicated and not unavailable:
+        return list(topic.partitions)
+    return [p for p in topic.partitions if (under_replicated and p.is_under_replicated) or (unavailable and p.leader < 0)]
+
+
+def _sizes(cluster: "Admin", topics: "dict[str, Topic]") -> "dict[TopicPartition | tuple[str, int], int]":
+    """Bytes of each partition's leader; nothing where the brokers do not tell, or there are too many to ask for by name."""
+    from sparklog.errors import BrokerError
     from sparklog.model import TopicPartition
 
-    hint = "--offset-json-file"
+    leaders = {TopicPartition(topic.name, p.partition): p.leader for topic in topics.values() for p in topic.partitions if p.leader >= 0}
+    if not leaders:
+        return {}
+    asked = list(leaders) if len(leaders) <= SIZES_ASKED_MAX else None
     try:
-        content = loads(text)
-    except ValueError as error:
-        raise click.BadParameter(f"not JSON: {error}", param_hint=hint) from error
-    version = content.get("version", 1) if isinstance(content, dict) else None
-    if version != 1 or not isinstance(content.get("partitions"), list):
-        raise click.BadParameter('expected {"partitions": [...], "version": 1}', param_hint=hint)
-    offsets: dict[TopicPartition, int] = {}
-    for entry in content["partitions"]:
-        fields = entry if isinstance(entry, dict) else {}
-        topic, number, offset = (fields.get(name) for name in ("topic", "partition", "offset"))
-        # bool is an int to Python, not to Kafka.
-        if type(topic) is not str or type(number) is not int or type(offset) is not int or number < 0 or offset < -1:
-            raise click.BadParameter(f"{entry} needs topic, partition (0 or more) and offset (-1 or more)", param_hint=hint)
-        partition = TopicPartition(topic, number)
-        if partition in offsets:
-            raise click.BadParameter(f"{partition} stands there twice", param_hint=hint)
-        offsets[partition] = offset
-    if not offsets:
-        raise click.BadParameter("no partition is named", param_hint=hint)
-    return offsets
+        dirs = cluster.describe_log_dirs(sorted(set(leaders.values())), partitions=asked)
+    except BrokerError:
+        return {}  # sizes are an extra: a broker may not speak of them, or not to everybody
+    return {
+        at: replica.size_bytes
+        for node, own in dirs.items()
+        for directory in own
+        for at, replica in directory.replicas.items()
+        if leaders.get(at) == node and not replica.is_future
+    }
 
 
-def _error_text(error: "BrokerError | None") -> str | None:
-    return None if error is None else str(error)
-
-
-def _admin(bootstrap_servers: str) -> "Admin":
-    from sparklog.client.admin import Admin
-
-    return Admin.from_settings(client_settings(bootstrap_servers))
-
-
-def _as_json(topic: "Topic") -> dict[str, object]:
+def _as_json(
+    topic: "Topic", sizes: "dict[TopicPartition | tuple[str, int], int]", shown: "list[Partition] | None" = None
+) -> dict[str, object]:
     return {
         "name": topic.name,
         "id": _id_text(topic),
         "is_internal": topic.is_internal,
         "partitions": [
             {"partition": p.partition, "leader": p.leader, "leader_epoch": p.leader_epoch, "replicas": p.replicas, "isr": p.isr}
-            for p in topic.partitions
+            | {"size_bytes": sizes.get((topic.name, p.partition))}
+            for p in (topic.partitions if shown is None else shown)
         ],
     }
 
@@ -212,7 +235,3 @@ def _set_on_topic(configs: "dict[str, ConfigEntry]") -> dict[str, str | None]:
 
 def _replica_count(topic: "Topic") -> int:
     return max((len(partition.replicas) for partition in topic.partitions), default=0)
-
-
-def _listed(nodes: tuple[int, ...]) -> str:
-    return ",".join(map(str, nodes))

@@ -37,7 +37,7 @@ from sparklog.wire.messages.list_offsets import (
 from sparklog.wire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from sparklog.wire.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse
 from sparklog.wire.schema import Message
-from tests.client.wire import TOPIC_ID, ScriptedBroker, metadata, settings
+from tests.client.wire import TOPIC_ID, ScriptedBroker, metadata, settings, versions
 
 T0 = TopicPartition("t", 0)
 
@@ -431,6 +431,7 @@ def test_reading_a_range_survives_a_lost_connection(broker: ScriptedBroker, log:
 
 
 def test_topics_are_listed_and_described(broker: ScriptedBroker) -> None:
+    broker.handlers["ApiVersions"] = lambda _: versions(DescribeTopicPartitions=(0, -1))
     with Admin(bootstrap_servers=broker.address) as admin:
         assert list(admin.list_topics()) == ["t"]
         assert admin.describe_topics(["t"])["t"].partitions[0].leader == 1

@@ -1,0 +1,191 @@
+"""How administration asks: which broker, until when, again or not, and what becomes of the errors of single items."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeVar
+
+from sparklog.client.connection import UnsupportedByBroker, api_of
+from sparklog.client.settings import ClientSettings
+from sparklog.client.transport import Network, now_us
+from sparklog.errors import BrokerError, ConnectionFailed, ErrorCode, RequestTimeout, code_of
+from sparklog.model import Micros, NodeId
+from sparklog.wire.schema import Message
+
+K = TypeVar("K")
+V = TypeVar("V")
+R = TypeVar("R", bound=Message)
+
+_TO_BE_TOLD: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.ELECTION_NOT_NEEDED,
+        ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+        ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+        ErrorCode.OFFSET_METADATA_TOO_LARGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+"""Retriable by Kafka's table, since metadata may be late; who administers wants to be told at once."""
+
+
+class ItemsFailed(BrokerError):
+    """Some of the items of a call failed. `errors` and `results` are by item, as the caller named it; `code` is that of the first error."""
+
+    # Any: an item is what the call names things by; the caller knows.
+    def __init__(self, errors: Mapping[Any, BrokerError], results: Mapping[Any, Any]) -> None:
+        first = next(iter(errors.values()))
+        super().__init__(first.code)
+        more = len(errors) - 1
+        self.args = (str(first) + (f" (and {more} more failed)" if more else ""),)
+        self.errors = dict(errors)
+        self.results = dict(results)
+
+
+def settle(results: Mapping[K, V], errors: Mapping[K, BrokerError]) -> dict[K, V]:
+    """The results if nothing failed; raises ItemsFailed otherwise."""
+    if errors:
+        raise ItemsFailed(errors, results)
+    return dict(results)
+
+
+def refusal(code: int, what: str, message: str | None = None) -> BrokerError | None:
+    """The error of one item, in the broker's words if it has any; None for success."""
+    return BrokerError(code_of(code), message or what) if code else None
+
+
+def raise_for(code: int, what: str, message: str | None = None) -> None:
+    """Raise the error of a whole answer, if it is one."""
+    error = refusal(code, what, message)
+    if error is not None:
+        raise error
+
+
+def is_passing(code: ErrorCode) -> bool:
+    """Whether asking again is better than telling."""
+    return code.is_retriable and code not in _TO_BE_TOLD
+
+
+class Caller:
+    """Requests of an administration client: one at a time, each with a deadline."""
+
+    __slots__ = ("network", "settings")
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self.settings = settings
+        self.network = Network(settings)
+
+    def deadline(self) -> Micros:
+        """When a call that begins now has to be over."""
+        return Micros(now_us() + self.settings.default_api_timeout_ms * 1000)
+
+    def pause(self, deadline: Micros) -> None:
+        """Wait for the retry back-off; raises RequestTimeout when the time is up."""
+        if now_us() >= deadline:
+            raise RequestTimeout("the cluster did not come to the state asked for in time")
+        self.network.rest(self.settings.retry_backoff_ms * 1000)
+
+    def call(self, request: Message, reply: type[R], deadline: Micros, *, node: NodeId | None = None, version_max: int | None = None) -> R:
+        """Ask once. UnsupportedByBroker also where no version that the broker speaks can say what the request says."""
+        try:
+            return self.network.call(request, reply, node=node, deadline=deadline, version_max=version_max)
+        except ValueError:
+            raise UnsupportedByBroker(api_of(type(request))) from None
+
+    def ask(
+        self, request: Message, reply: type[R], deadline: Micros, codes: Callable[[R], Iterable[int]], *, node: NodeId | None = None
+    ) -> R:
+        """Ask until the answer holds no passing error; for questions only. Raises BrokerError for the first error left."""
+        while True:
+            try:
+                answer = self.call(request, reply, deadline, node=node)
+            except (ConnectionFailed, RequestTimeout):
+                if now_us() >= deadline:
+                    raise
+            else:
+                errors = [code_of(code) for code in codes(answer) if code]
+                if not errors or not all(map(is_passing, errors)) or now_us() >= deadline:
+                    for code in errors:
+                        raise BrokerError(code)
+                    return answer
+            self.pause(deadline)
+
+    def know_brokers(self, deadline: Micros) -> None:
+        """Learn where the brokers are, beyond the bootstrap addresses."""
+        while not self.network.cluster.answers:
+            if now_us() >= deadline:
+                raise RequestTimeout("no broker told of the others in time")
+            self.network.poll(deadline)
+
+    def brokers(self, deadline: Micros) -> list[NodeId]:
+        """The ids of all brokers, in order."""
+        self.know_brokers(deadline)
+        return sorted(self.network.cluster.brokers)
+
+    def require(self, node: int, deadline: Micros) -> NodeId:
+        """That broker, if the cluster has it; raises BrokerError (BROKER_NOT_AVAILABLE) naming those it has."""
+        known = self.brokers(deadline)
+        if node not in known:
+            raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, f"there is no broker {node}; there are {', '.join(map(str, known))}")
+        return NodeId(node)
+
+    # -- groups ---------------------------------------------------------------------------------------------------------------------------
+
+    def of_coordinators(
+        self,
+        groups: Iterable[str],
+        ask: Callable[[NodeId, list[str]], Mapping[str, V | BrokerError]],
+        deadline: Micros,
+        *,
+        is_change: bool = False,
+    ) -> dict[str, V]:
+        """Ask each coordinator about its groups at once, again where it is not the coordinator yet or no longer.
+
+        Raises ItemsFailed by group. A change whose answer was lost is not sent again: that raises what lost it.
+        """
+        self.know_brokers(deadline)
+        results: dict[str, V] = {}
+        errors: dict[str, BrokerError] = {}
+        wanted = list(dict.fromkeys(groups))
+        while left := [group for group in wanted if group not in results and group not in errors]:
+            homes, strays = self._coordinators(left, deadline)
+            told: dict[str, V | BrokerError] = {**strays}
+            for node, members in homes.items():
+                try:
+                    told |= ask(node, members)
+                except (ConnectionFailed, RequestTimeout):
+                    if is_change or now_us() >= deadline:
+                        raise
+            is_late = now_us() >= deadline
+            for group, answer in told.items():
+                if not isinstance(answer, BrokerError):
+                    results[group] = answer
+                elif is_late or not is_passing(answer.code):
+                    errors[group] = answer
+            if len(results) + len(errors) < len(wanted):
+                self.pause(deadline)
+        return settle({group: results[group] for group in wanted if group in results}, errors)
+
+    def _coordinators(self, groups: list[str], deadline: Micros) -> tuple[dict[NodeId, list[str]], dict[str, BrokerError]]:
+        """Groups by the broker that coordinates them, and those that have none."""
+        from sparklog.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+
+        try:
+            found = self.call(FindCoordinatorRequest(coordinator_keys=groups), FindCoordinatorResponse, deadline).coordinators
+        except UnsupportedByBroker:
+            # Before v4 one at a time.
+            found = []
+            for group in groups:
+                one = self.call(FindCoordinatorRequest(key=group), FindCoordinatorResponse, deadline, version_max=3)
+                found.append(Coordinator(group, one.node_id, one.host, one.port, one.error_code, one.error_message))
+        homes: dict[NodeId, list[str]] = {}
+        errors: dict[str, BrokerError] = {}
+        for home in found:
+            error = refusal(home.error_code, f"group {home.key!r}", home.error_message)
+            if error is None and home.node_id not in self.network.cluster.brokers:
+                self.network.cluster.refresh_soon()
+                error = BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"broker {home.node_id}, the coordinator of {home.key!r}, is away")
+            if error is None:
+                homes.setdefault(NodeId(home.node_id), []).append(home.key)
+            else:
+                errors[home.key] = error
+        return homes, errors

@@ -1,0 +1,266 @@
+"""Topics, their partitions and offsets, as administration sees them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from sparklog.client.admin_calls import Caller, raise_for, refusal, settle
+from sparklog.client.connection import UnsupportedByBroker
+from sparklog.client.failures import UnknownTopic
+from sparklog.errors import BrokerError, ErrorCode
+from sparklog.model import LeaderEpoch, Micros, NodeId, Offset, Uuid
+from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+
+if TYPE_CHECKING:
+    from sparklog.wire.messages.create_topics import CreatableTopic
+    from sparklog.wire.messages.describe_topic_partitions import Cursor
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+MAX_TIMESTAMP: Final = -3
+
+_PAGE_PARTITIONS: Final = 2000
+"""What brokers allow by default (max.request.partition.size.limit)."""
+
+
+class Partition(Struct, frozen=True):
+    """One partition; leader -1 for none. The eligible leader replicas (KIP-966) are empty where nobody told."""
+
+    partition: int
+    leader: NodeId
+    leader_epoch: LeaderEpoch
+    replicas: tuple[NodeId, ...]
+    isr: tuple[NodeId, ...]
+    offline_replicas: tuple[NodeId, ...] = ()
+    eligible_leader_replicas: tuple[NodeId, ...] = ()
+    last_known_eligible: tuple[NodeId, ...] = ()
+
+    @property
+    def is_under_replicated(self) -> bool:
+        """Whether a replica is not in sync."""
+        return len(self.isr) < len(self.replicas)
+
+
+class Topic(Struct, frozen=True):
+    """A topic and its partitions, in their order."""
+
+    name: str
+    topic_id: Uuid
+    is_internal: bool
+    partitions: tuple[Partition, ...]
+
+
+class NewTopic(Struct, frozen=True):
+    """A topic to create: -1 is the broker's default; `assignment` (replicas per partition) replaces both numbers."""
+
+    name: str
+    partition_count: int = -1
+    replication_factor: int = -1
+    configs: Mapping[str, str] = {}
+    assignment: Sequence[Sequence[int]] = ()
+
+
+class CreatedTopic(Struct, frozen=True):
+    """-1 and ZERO_UUID where the broker's version does not tell."""
+
+    name: str
+    topic_id: Uuid
+    partition_count: int
+    replication_factor: int
+
+
+class NewPartitions(Struct, frozen=True):
+    """How many partitions a topic shall have in all; `assignment` are the replicas of each new one."""
+
+    total_count: int
+    assignment: Sequence[Sequence[int]] = ()
+
+
+class ListedOffset(Struct, frozen=True):
+    """Timestamp in ms, -1 for the landmarks; offset -1 if no record is that young."""
+
+    offset: Offset
+    timestamp_ms: int
+    leader_epoch: LeaderEpoch
+
+
+def create_topics(caller: Caller, topics: Sequence[NewTopic], *, validate_only: bool) -> dict[str, CreatedTopic]:
+    """See Admin.create_topics."""
+    from sparklog.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+
+    deadline = caller.deadline()
+    request = CreateTopicsRequest(
+        topics=[_creatable(topic) for topic in topics], timeout_ms=caller.settings.request_timeout_ms, validate_only=validate_only
+    )
+    created: dict[str, CreatedTopic] = {}
+    errors: dict[str, BrokerError] = {}
+    for told in caller.call(request, CreateTopicsResponse, deadline).topics:
+        error = refusal(told.error_code, f"topic {told.name!r}", told.error_message)
+        if error is None:
+            created[told.name] = CreatedTopic(told.name, Uuid(told.topic_id), told.num_partitions, told.replication_factor)
+        else:
+            errors[told.name] = error
+    if created and not validate_only:
+        _wait_for_leaders(caller, list(created), deadline)
+    return settle(created, errors)
+
+
+def delete_topics(caller: Caller, names: list[str]) -> None:
+    """See Admin.delete_topics."""
+    from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+
+    timeout_ms = caller.settings.request_timeout_ms
+    try:
+        by_state = DeleteTopicsRequest(topics=[DeleteTopicState(name=name) for name in names], timeout_ms=timeout_ms)
+        reply = caller.call(by_state, DeleteTopicsResponse, caller.deadline())
+    except UnsupportedByBroker:
+        # Up to v5 the names stand alone.
+        reply = caller.call(DeleteTopicsRequest(topic_names=names, timeout_ms=timeout_ms), DeleteTopicsResponse, caller.deadline())
+    told = {str(result.name): refusal(result.error_code, f"topic {result.name!r}", result.error_message) for result in reply.responses}
+    settle(*_parted(told))
+
+
+def create_partitions(caller: Caller, wanted: Mapping[str, int | NewPartitions], *, validate_only: bool) -> None:
+    """See Admin.create_partitions."""
+    from sparklog.wire.messages.create_partitions import (
+        CreatePartitionsAssignment,
+        CreatePartitionsRequest,
+        CreatePartitionsResponse,
+        CreatePartitionsTopic,
+    )
+
+    counts = {name: NewPartitions(one) if isinstance(one, int) else one for name, one in wanted.items()}
+    request = CreatePartitionsRequest(
+        topics=[
+            CreatePartitionsTopic(
+                name=name,
+                count=one.total_count,
+                assignments=[CreatePartitionsAssignment(list(replicas)) for replicas in one.assignment] or None,
+            )
+            for name, one in counts.items()
+        ],
+        timeout_ms=caller.settings.request_timeout_ms,
+        validate_only=validate_only,
+    )
+    deadline = caller.deadline()
+    results = caller.call(request, CreatePartitionsResponse, deadline).results
+    done, errors = _parted({told.name: refusal(told.error_code, f"topic {told.name!r}", told.error_message) for told in results})
+    while done and not validate_only:
+        topics = topics_by_name(caller, list(done), deadline)
+        if all(len(topics[name].partitions) >= counts[name].total_count for name in done if name in topics):
+            break
+        caller.pause(deadline)
+    settle(done, errors)
+
+
+def describe_topics(caller: Caller, names: list[str]) -> dict[str, Topic]:
+    """See Admin.describe_topics."""
+    deadline = caller.deadline()
+    if not names:
+        return {}
+    try:
+        topics = _pages(caller, names, deadline)
+    except UnsupportedByBroker:
+        topics = topics_by_name(caller, names, deadline)
+    for name in names:
+        if name not in topics:
+            raise UnknownTopic(f"there is no topic {name!r}")
+    return {name: topics[name] for name in names}
+
+
+def topics_by_name(caller: Caller, names: list[str] | None, deadline: Micros) -> dict[str, Topic]:
+    """Topics by name (None: all); those that are not there are left out."""
+    request = MetadataRequest(
+        topics=None if names is None else [MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=False
+    )
+    absent = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    reply = caller.ask(
+        request,
+        MetadataResponse,
+        deadline,
+        lambda reply: [reply.error_code, *(topic.error_code for topic in reply.topics if topic.error_code != absent)],
+    )
+    topics: dict[str, Topic] = {}
+    for topic in reply.topics:
+        if topic.name is None or topic.error_code:
+            continue
+        partitions = [
+            Partition(
+                p.partition_index,
+                NodeId(p.leader_id),
+                LeaderEpoch(p.leader_epoch),
+                *map(_nodes, (p.replica_nodes, p.isr_nodes, p.offline_replicas)),
+            )
+            for p in sorted(topic.partitions, key=lambda partition: partition.partition_index)
+        ]
+        topics[topic.name] = Topic(topic.name, Uuid(topic.topic_id), topic.is_internal, tuple(partitions))
+    return topics
+
+
+def _pages(caller: Caller, names: list[str], deadline: Micros) -> dict[str, Topic]:
+    """Topics with their eligible leader replicas, page by page: a topic may go on where the last page ended."""
+    from sparklog.wire.messages.describe_topic_partitions import (
+        DescribeTopicPartitionsRequest,
+        DescribeTopicPartitionsResponse,
+        TopicRequest,
+    )
+
+    asked = [TopicRequest(name) for name in sorted(set(names))]
+    absent = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    topics: dict[str, Topic] = {}
+    cursor: Cursor | None = None
+    while True:
+        request = DescribeTopicPartitionsRequest(topics=asked, response_partition_limit=_PAGE_PARTITIONS, cursor=cursor)
+        reply = caller.ask(
+            request, DescribeTopicPartitionsResponse, deadline, lambda reply: [t.error_code for t in reply.topics if t.error_code != absent]
+        )
+        for told in reply.topics:
+            if told.name is None or told.error_code:
+                continue
+            known = topics[told.name].partitions if told.name in topics else ()
+            page = tuple(
+                Partition(
+                    p.partition_index,
+                    NodeId(p.leader_id),
+                    LeaderEpoch(p.leader_epoch),
+                    *map(_nodes, (p.replica_nodes, p.isr_nodes, p.offline_replicas, p.eligible_leader_replicas, p.last_known_elr)),
+                )
+                for p in told.partitions
+            )
+            topics[told.name] = Topic(told.name, Uuid(told.topic_id), told.is_internal, known + page)
+        following = reply.next_cursor
+        if following is None:
+            return topics
+        if cursor is not None and (following.topic_name, following.partition_index) <= (cursor.topic_name, cursor.partition_index):
+            raise_for(ErrorCode.UNKNOWN_SERVER_ERROR, f"the pages of DescribeTopicPartitions do not get past {following.topic_name!r}")
+        cursor = following
+
+
+def _wait_for_leaders(caller: Caller, names: list[str], deadline: Micros) -> None:
+    while True:
+        topics = topics_by_name(caller, names, deadline)
+        if len(topics) == len(names) and all(p.leader >= 0 for topic in topics.values() for p in topic.partitions):
+            return
+        caller.pause(deadline)
+
+
+def _creatable(topic: NewTopic) -> "CreatableTopic":
+    from sparklog.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig
+
+    return CreatableTopic(
+        name=topic.name,
+        num_partitions=-1 if topic.assignment else topic.partition_count,
+        replication_factor=-1 if topic.assignment else topic.replication_factor,
+        assignments=[CreatableReplicaAssignment(index, list(replicas)) for index, replicas in enumerate(topic.assignment)],
+        configs=[CreatableTopicConfig(name, value) for name, value in topic.configs.items()],
+    )
+
+
+def _parted(told: "dict[str, BrokerError | None]") -> tuple[dict[str, None], dict[str, BrokerError]]:
+    """What succeeded, and what failed."""
+    return {item: None for item, error in told.items() if error is None}, {i: error for i, error in told.items() if error is not None}
+
+
+def _nodes(ids: Iterable[int] | None) -> tuple[NodeId, ...]:
+    return tuple(map(NodeId, ids or ()))
