@@ -1,0 +1,301 @@
+"""`sparklog bench`: what a cluster of Kafka's protocol gives one client: throughput, latencies, from end to end."""
+
+import sys
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from sparklog_server.cli.options import admin, as_json, client_settings, print_json, print_table, reaches_cluster, topic_names
+
+if TYPE_CHECKING:
+    from sparklog.client.consumer import Consumer
+    from sparklog.client.producer import Producer, RecordMetadata
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+PERCENTS = (50.0, 95.0, 99.0, 99.9)
+SAMPLES_MAX = 200_000
+"""Latencies kept; with more records every n-th is taken."""
+QUIET_S_MAX = 10.0
+"""After so long without a record, those missing are taken for lost."""
+POLL_RECORDS_MAX = 10_000
+STAMP_BYTES = 8
+PROGRESS_EVERY = 1 << 10
+
+
+@click.group()
+def bench() -> None:
+    """Measure a cluster from where you are: any that speaks Kafka's protocol."""
+
+
+def _load(records: int) -> Callable[[Command], Command]:
+    def add(command: Command) -> Command:
+        for option in (
+            click.option(
+                "--size", metavar="BYTES", type=click.IntRange(STAMP_BYTES, 1 << 30), default=100, show_default=True, help="Of a value."
+            ),
+            click.option("--records", metavar="N", type=click.IntRange(1), default=records, show_default=True, help="How many."),
+            click.argument("topic", required=False, metavar="[TOPIC]", shell_complete=topic_names),
+        ):
+            command = option(command)
+        return command
+
+    return add
+
+
+@bench.command()
+@_load(200_000)
+@click.option("--rate", metavar="N", type=click.IntRange(1), help="Records a second at most. [default: as fast as it goes]")
+@click.option("--acks", type=click.Choice(["all", "1", "0"]), default="all", show_default=True, help="Who must have a record.")
+@click.option(
+    "--compression", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), default="none", show_default=True, help="The codec."
+)
+@click.option(
+    "--partitions", metavar="N", type=click.IntRange(1), default=1, show_default=True, help="Of the topic made where none is named."
+)
+@reaches_cluster
+@as_json
+def produce(
+    topic: str | None, records: int, size: int, rate: int | None, acks: str, compression: str, partitions: int, is_json: bool
+) -> None:
+    """Write records to TOPIC, or to one made for this and deleted; tell throughput and time to acknowledgement.
+
+    Other settings go in as --set linger.ms=0.
+    """
+    from sparklog.client.producer import Producer
+
+    settings = client_settings(acks=acks, compression_type=compression)
+    with (
+        _topic(topic, partitions) as name,
+        Producer.from_settings(settings) as producer,
+        _progress("produce", records, is_json=is_json) as advance,
+    ):
+        latencies_ms, seconds = _write(producer, name, records, size, rate, advance)
+    _report("produce", records, records * size, seconds, latencies_ms, is_json=is_json)
+
+
+def _write(
+    producer: "Producer", topic: str, records: int, size: int, rate: int | None, advance: Callable[[int], None]
+) -> "tuple[array[float], float]":
+    """Send at the rate, wait for every acknowledgement: sampled latencies in ms, and how long it took in s."""
+    from time import perf_counter, sleep
+
+    producer.partitions_for(topic)
+    value = _value(size)
+    latencies_ms = array("d")
+    failures: list[BaseException] = []
+    every = -(-records // SAMPLES_MAX)
+
+    def done(_metadata: "RecordMetadata | None", error: BaseException | None) -> None:
+        if error is not None:
+            failures.append(error)
+
+    def timed(sent_s: float) -> "Callable[[RecordMetadata | None, BaseException | None], None]":
+        def acknowledged(_metadata: "RecordMetadata | None", error: BaseException | None) -> None:
+            latencies_ms.append((perf_counter() - sent_s) * 1000)
+            done(None, error)
+
+        return acknowledged
+
+    start_s = perf_counter()
+    for number in range(records):
+        if rate is not None and (wait_s := start_s + number / rate - perf_counter()) > 0:
+            sleep(wait_s)
+        producer.send(topic, value, on_delivery=done if number % every else timed(perf_counter()))
+        if number % PROGRESS_EVERY == 0:
+            advance(number)
+            if failures:
+                break
+    producer.flush()
+    seconds = perf_counter() - start_s
+    if failures:
+        raise click.ClickException(f"{len(failures)} records were not written: {failures[0]}")
+    advance(records)
+    return latencies_ms, seconds
+
+
+@bench.command()
+@click.argument("topic", shell_complete=topic_names)
+@click.option("--records", metavar="N", type=click.IntRange(1), help="Stop after so many. [default: at the ends of the partitions]")
+@click.option("--batches", is_flag=True, help="Take whole batches and decode nothing: what the cluster and the network give.")
+@reaches_cluster
+@as_json
+def consume(topic: str, records: int | None, batches: bool, is_json: bool) -> None:
+    """Read TOPIC from the beginning and tell throughput."""
+    from time import perf_counter
+
+    from sparklog.client.consumer import Consumer
+    from sparklog.model import TopicPartition
+
+    with Consumer.from_settings(client_settings()) as consumer:
+        partitions = [TopicPartition(topic, number) for number in consumer.partitions_for(topic)]
+        consumer.assign(partitions)
+        begins, ends = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
+        there = sum(ends[partition] - begins[partition] for partition in partitions)
+        wanted = there if records is None else min(records, there)
+        if wanted == 0:
+            raise click.ClickException(f"topic {topic} has no records; `sparklog bench produce {topic}` writes some")
+        consumer.seek_to_beginning()
+        count = size = 0
+        with _progress("consume", wanted, is_json=is_json) as advance:
+            start_s = last_s = perf_counter()
+            # Offsets that compaction or control batches took are never handed out: the positions tell when all is read.
+            while count < wanted and any(consumer.position(partition) < end for partition, end in ends.items()):
+                if batches:
+                    found = consumer.poll_batches(500)
+                    count += sum(batch.next_offset - batch.fetch_offset for batch in found)
+                    size += sum(len(batch.records) for batch in found)
+                else:
+                    taken = consumer.poll(500, min(POLL_RECORDS_MAX, wanted - count))
+                    count += len(taken)
+                    size += sum(len(record.key or b"") + len(record.value or b"") for record in taken)
+                now_s = perf_counter()
+                last_s = now_s if (found if batches else taken) else last_s
+                if now_s - last_s > QUIET_S_MAX:
+                    raise click.ClickException(f"{count} of {wanted} records came, and nothing for {QUIET_S_MAX:.0f} s")
+                advance(min(count, wanted))
+            seconds = perf_counter() - start_s
+    _report("consume", count, size, seconds, (), is_json=is_json)
+
+
+@bench.command()
+@_load(5_000)
+@click.option("--rate", metavar="N", type=click.IntRange(1), default=1_000, show_default=True, help="Records a second.")
+@click.option("--acks", type=click.Choice(["all", "1", "0"]), default="all", show_default=True, help="Who must have a record.")
+@reaches_cluster
+@as_json
+def latency(topic: str | None, records: int, size: int, rate: int, acks: str, is_json: bool) -> None:
+    """Tell how old records are when a waiting consumer has them: written at a steady rate, read by this process too."""
+    from threading import Thread
+    from time import perf_counter
+
+    from sparklog.client.consumer import Consumer
+    from sparklog.client.producer import Producer
+    from sparklog.model import TopicPartition
+
+    ages_ms = array("d")
+    troubles: list[BaseException] = []
+    writing = client_settings(acks=acks, linger_ms="0")
+    with (
+        _topic(topic, 1) as name,
+        Producer.from_settings(writing) as producer,
+        Consumer.from_settings(client_settings()) as consumer,
+    ):
+        partition = TopicPartition(name, 0)
+        consumer.assign([partition])
+        consumer.seek_to_end()
+        consumer.position(partition)
+        producer.partitions_for(name)
+        filler = _value(size)[STAMP_BYTES:]
+        start_s = perf_counter()
+
+        def write() -> None:
+            from time import perf_counter_ns, sleep
+
+            try:
+                for number in range(records):
+                    if (wait_s := start_s + number / rate - perf_counter()) > 0:
+                        sleep(wait_s)
+                    producer.send(name, perf_counter_ns().to_bytes(STAMP_BYTES, "big") + filler, partition=0)
+                producer.flush()
+            except Exception as error:  # told in the main thread, below
+                troubles.append(error)
+
+        writer = Thread(target=write, daemon=True)
+        with _progress("latency", records, is_json=is_json) as advance:
+            writer.start()
+            _receive(consumer, records, ages_ms, troubles, advance)
+            writer.join()
+        seconds = perf_counter() - start_s
+    _report("latency", records, records * size, seconds, ages_ms, is_json=is_json)
+
+
+def _receive(
+    consumer: "Consumer", records: int, ages_ms: "array[float]", troubles: list[BaseException], advance: Callable[[int], None]
+) -> None:
+    """Take the age of each record as it comes."""
+    from time import perf_counter_ns
+
+    last_ns = perf_counter_ns()
+    while len(ages_ms) < records:
+        found = consumer.poll(100)
+        now_ns = perf_counter_ns()
+        for record in found:
+            ages_ms.append((now_ns - int.from_bytes((record.value or b"")[:STAMP_BYTES], "big")) / 1e6)
+        if found:
+            last_ns = now_ns
+            advance(len(ages_ms))
+        if troubles:
+            raise troubles[0]
+        if (now_ns - last_ns) / 1e9 > QUIET_S_MAX:
+            raise click.ClickException(f"{len(ages_ms)} of {records} records came, and nothing for {QUIET_S_MAX:.0f} s")
+
+
+@contextmanager
+def _topic(name: str | None, partitions: int) -> Iterator[str]:
+    """The topic named, which has to be there, or one of our own that is deleted at the end."""
+    from sparklog.client.admin import NewTopic
+
+    if name is not None:
+        with admin() as cluster:
+            cluster.describe_topics([name])
+        yield name
+        return
+    from secrets import token_hex
+
+    own = f"sparklog-bench-{token_hex(4)}"
+    with admin() as cluster:
+        cluster.create_topics([NewTopic(own, partitions)])
+    try:
+        yield own
+    finally:
+        with admin() as cluster:
+            cluster.delete_topics([own])
+
+
+def _value(size: int) -> bytes:
+    """Bytes that a codec finds about as hard as text."""
+    from random import Random
+
+    return bytes(Random(size).choices(b"abcdefghijklmnopqrstuvwxyz0123456789 ", k=size))  # noqa: S311
+
+
+@contextmanager
+def _progress(what: str, total: int, *, is_json: bool) -> Iterator[Callable[[int], None]]:
+    """A bar on stderr where that is a terminal."""
+    if is_json or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda count: bar.update(task, completed=count)
+
+
+def percentile(ordered: Sequence[float], percent: float) -> float:
+    """The smallest value that so many percent of the values do not exceed."""
+    return ordered[max(0, -(-len(ordered) * int(percent * 10) // 1000) - 1)]
+
+
+def _report(what: str, records: int, size: int, seconds: float, latencies_ms: Sequence[float], *, is_json: bool) -> None:
+    ordered = sorted(latencies_ms)
+    found = (
+        {f"p{percent:g}": round(percentile(ordered, percent), 3) for percent in PERCENTS} | {"max": round(ordered[-1], 3)}
+        if ordered
+        else {}
+    )
+    per_s, megabytes_per_s = round(records / seconds, 1), round(size / seconds / 1e6, 3)
+    if is_json:
+        print_json(
+            {"bench": what, "records": records, "bytes": size, "seconds": round(seconds, 4)}
+            | {"records_per_s": per_s, "megabytes_per_s": megabytes_per_s, "latency_ms": found or None}
+        )
+        return
+    rows: list[list[object]] = [["records", records], ["seconds", round(seconds, 3)], ["records/s", per_s], ["MB/s", megabytes_per_s]]
+    print_table([what, "value"], rows + [[f"{name} ms", value] for name, value in found.items()])

@@ -1,0 +1,189 @@
+"""`sparklog configs`: settings of topics, brokers, groups and client metrics."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from sparklog_server.cli.options import admin, as_json, group_names, print_json, print_table, reaches_cluster, say, topic_names
+
+if TYPE_CHECKING:
+    from sparklog.client.admin_configs import ConfigChange, ConfigEntry, ConfigResource, Operation
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+ALL_BROKERS = "default"
+DEFAULT_SOURCES = ("DEFAULT_CONFIG", "UNKNOWN")
+
+
+@click.group()
+def configs() -> None:
+    """Show, set and delete settings of topics, brokers, groups and client metrics."""
+
+
+def _of_resources(command: Command) -> Command:
+    for option in (
+        click.option("--client-metrics", metavar="NAME", multiple=True, help="A subscription to client metrics. Repeatable."),
+        click.option("--group", "groups", metavar="GROUP", multiple=True, help="A group. Repeatable.", shell_complete=group_names),
+        click.option("--broker", "brokers", metavar="ID", multiple=True, help="A broker; `default` for what holds for all. Repeatable."),
+        click.option("--topic", "topics", metavar="TOPIC", multiple=True, help="A topic. Repeatable.", shell_complete=topic_names),
+    ):
+        command = option(command)
+    return command
+
+
+@configs.command()
+@click.argument("keys", nargs=-1, metavar="[KEY]...")
+@_of_resources
+@click.option(
+    "--all", "is_all", is_flag=True, help="Also settings at their default. Naming KEYs shows those alone, wherever they come from."
+)
+@click.option("--doc", is_flag=True, help="Say what each setting does.")
+@reaches_cluster
+@as_json
+def describe(
+    keys: tuple[str, ...],
+    topics: tuple[str, ...],
+    brokers: tuple[str, ...],
+    groups: tuple[str, ...],
+    client_metrics: tuple[str, ...],
+    is_all: bool,
+    doc: bool,
+    is_json: bool,
+) -> None:
+    """Show what is set, where it comes from, and the default."""
+    wanted = _resources(topics, brokers, groups, client_metrics)
+    with admin() as cluster:
+        told = cluster.describe_resources(wanted)
+    shown = [
+        (resource, entry)
+        for resource in wanted
+        for entry in sorted(told[resource].values(), key=lambda entry: entry.name)
+        if (entry.name in keys if keys else is_all or entry.source not in DEFAULT_SOURCES)
+    ]
+    unknown = [key for key in keys if not any(key in entries for entries in told.values())]
+    if unknown:
+        raise click.ClickException(f"no setting {unknown[0]!r} there; `--all` shows those there are")
+    if is_json:
+        print_json([_as_json(resource, entry) for resource, entry in shown])
+        return
+    columns = ["of", "name", "setting", "value", "source", "default", *(["what it does"] if doc else [])]
+    rows = [
+        [resource.type, resource.name or ALL_BROKERS, entry.name, _value(entry), entry.source, entry.default]
+        + ([entry.documentation or ""] if doc else [])
+        for resource, entry in shown
+    ]
+    print_table(columns, rows)
+    if not shown:
+        say("nothing is set; `--all` shows the defaults")
+
+
+@configs.command(name="list")
+@click.option(
+    "--type",
+    "types",
+    type=click.Choice(["topic", "broker", "group", "client-metrics"]),
+    multiple=True,
+    help="Only these. Repeatable.",
+)
+@reaches_cluster
+@as_json
+def list_resources(types: tuple[str, ...], is_json: bool) -> None:
+    """List what can have settings of its own."""
+    with admin() as cluster:
+        # click checked the types.
+        found = cluster.list_config_resources(types)  # type: ignore[arg-type]
+    if is_json:
+        print_json([{"type": resource.type, "name": resource.name} for resource in found])
+        return
+    print_table(["type", "name"], [[resource.type, resource.name] for resource in found])
+
+
+@configs.command(name="set")
+@click.argument("assignments", nargs=-1, required=True, metavar="KEY=VALUE...")
+@_of_resources
+@click.option("--validate-only", is_flag=True, help="Ask whether it could be done, and do nothing.")
+@reaches_cluster
+def set_configs(
+    assignments: tuple[str, ...],
+    topics: tuple[str, ...],
+    brokers: tuple[str, ...],
+    groups: tuple[str, ...],
+    client_metrics: tuple[str, ...],
+    validate_only: bool,
+) -> None:
+    """Set KEY=VALUE; KEY+=VALUE adds to a list, KEY-=VALUE takes from it. Other settings stay as they are."""
+    changes = [_change(assignment) for assignment in assignments]
+    _alter(_resources(topics, brokers, groups, client_metrics), changes, is_trial=validate_only)
+
+
+@configs.command()
+@click.argument("keys", nargs=-1, required=True, metavar="KEY...")
+@_of_resources
+@click.option("--validate-only", is_flag=True, help="Ask whether it could be done, and do nothing.")
+@reaches_cluster
+def delete(
+    keys: tuple[str, ...],
+    topics: tuple[str, ...],
+    brokers: tuple[str, ...],
+    groups: tuple[str, ...],
+    client_metrics: tuple[str, ...],
+    validate_only: bool,
+) -> None:
+    """Go back to the default, or to what the broker's file says."""
+    from sparklog.client.admin_configs import ConfigChange
+
+    _alter(_resources(topics, brokers, groups, client_metrics), [ConfigChange(key, None, "delete") for key in keys], is_trial=validate_only)
+
+
+def _alter(resources: "list[ConfigResource]", changes: "list[ConfigChange]", *, is_trial: bool) -> None:
+    with admin() as cluster:
+        cluster.alter_configs(dict.fromkeys(resources, changes), validate_only=is_trial)
+
+
+def _change(assignment: str) -> "ConfigChange":
+    from sparklog.client.admin_configs import ConfigChange
+
+    key, equals, value = assignment.partition("=")
+    operation: Operation = "append" if key.endswith("+") else "subtract" if key.endswith("-") else "set"
+    name = key.strip() if operation == "set" else key[:-1].strip()
+    if not equals or not name:
+        raise click.BadParameter(f"{assignment!r} is not KEY=VALUE", param_hint="KEY=VALUE")
+    return ConfigChange(name, value.strip(), operation)
+
+
+def _resources(
+    topics: tuple[str, ...], brokers: tuple[str, ...], groups: tuple[str, ...], client_metrics: tuple[str, ...]
+) -> "list[ConfigResource]":
+    from sparklog.client.admin_configs import ConfigResource
+
+    for broker in brokers:
+        if broker != ALL_BROKERS and not broker.isdecimal():
+            raise click.BadParameter(f"{broker!r} is neither a node id nor `{ALL_BROKERS}`", param_hint="--broker")
+    found = [ConfigResource("topic", name) for name in topics]
+    found += [ConfigResource("broker", "" if broker == ALL_BROKERS else str(int(broker))) for broker in brokers]
+    found += [ConfigResource("group", name) for name in groups]
+    found += [ConfigResource("client-metrics", name) for name in client_metrics]
+    if not found:
+        raise click.UsageError("say whose settings: --topic, --broker, --group or --client-metrics")
+    return list(dict.fromkeys(found))
+
+
+def _value(entry: "ConfigEntry") -> str | None:
+    return "(hidden)" if entry.is_sensitive else entry.value
+
+
+def _as_json(resource: "ConfigResource", entry: "ConfigEntry") -> dict[str, object]:
+    return {
+        "type": resource.type,
+        "resource": resource.name,
+        "name": entry.name,
+        "value": entry.value,
+        "source": entry.source,
+        "default": entry.default,
+        "value_type": entry.type,
+        "is_read_only": entry.is_read_only,
+        "is_sensitive": entry.is_sensitive,
+        "documentation": entry.documentation,
+        "synonyms": [{"name": one.name, "value": one.value, "source": one.source} for one in entry.synonyms],
+    }

@@ -1,0 +1,254 @@
+"""`sparklog groups`: list, describe with lag and members, move and delete what they committed."""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+import click
+
+from sparklog_server.cli.groups_reset import reset_offsets
+from sparklog_server.cli.options import (
+    admin,
+    as_json,
+    group_names,
+    listed,
+    partitions_named,
+    print_json,
+    print_table,
+    reaches_cluster,
+    say,
+    topic_names,
+)
+
+if TYPE_CHECKING:
+    from sparklog.client.admin import Admin
+    from sparklog.client.admin_groups import GroupDescription, GroupMember, GroupOffset
+    from sparklog.model import TopicPartition
+
+LAG_COLUMNS = ("group", "topic", "partition", "committed", "log end", "lag", "member", "host", "client id")
+MEMBER_COLUMNS = ("group", "member", "instance", "host", "client id", "epoch", "partitions", "assigned")
+STATE_COLUMNS = ("group", "type", "state", "protocol", "assignor", "coordinator", "epoch", "members")
+
+
+@click.group()
+def groups() -> None:
+    """List and describe groups, and move or delete what they committed."""
+
+
+groups.add_command(reset_offsets)
+
+
+@groups.command(name="list")
+@click.option("--state", "states", metavar="STATE", multiple=True, help="Stable, Empty, PreparingRebalance, Assigning … Repeatable.")
+@click.option("--type", "types", metavar="TYPE", multiple=True, help="classic, consumer, share or streams. Repeatable.")
+@reaches_cluster
+@as_json
+def list_groups(states: tuple[str, ...], types: tuple[str, ...], is_json: bool) -> None:
+    """List the groups with their type and state."""
+    with admin() as cluster:
+        found = cluster.list_groups(states=states, types=types)
+    if is_json:
+        print_json([{"group": g.group_id, "type": g.type, "state": g.state, "protocol_type": g.protocol_type} for g in found])
+        return
+    print_table(["group", "type", "state", "protocol"], [[g.group_id, g.type, g.state, g.protocol_type] for g in found])
+
+
+@groups.command()
+@click.argument("names", nargs=-1, metavar="[GROUP]...", shell_complete=group_names)
+@click.option("--members", is_flag=True, help="The members with what is assigned to them, in place of the offsets.")
+@click.option("--state", is_flag=True, help="State, assignor and coordinator, in place of the offsets.")
+@reaches_cluster
+@as_json
+def describe(names: tuple[str, ...], members: bool, state: bool, is_json: bool) -> None:
+    """Show what groups committed, how far that is behind, and who reads it; of all groups if none is named."""
+    if members and state:
+        raise click.UsageError("--members and --state show different tables: leave one out, or take --json, which has both")
+    with admin() as cluster:
+        wanted = names or [group.group_id for group in cluster.list_groups()]
+        described = cluster.describe_groups(wanted)
+        committed = {} if (members or state) and not is_json else cluster.list_group_offsets(list(described))
+        ends = _ends(cluster, _partitions_of(described, committed))
+    if is_json:
+        print_json([_as_json(group, committed[group.group_id], ends) for group in described.values()])
+    elif state:
+        print_table(
+            STATE_COLUMNS,
+            [
+                [g.group_id, g.type, g.state, g.protocol_type, g.assignor, g.coordinator, _none_below(g.epoch), len(g.members)]
+                for g in described.values()
+            ],
+        )
+    elif members:
+        rows: list[list[object]] = [
+            [
+                g.group_id,
+                m.member_id,
+                m.instance_id,
+                m.host,
+                m.client_id,
+                _none_below(m.epoch),
+                len(m.assignment),
+                _assignment_text(m.assignment),
+            ]
+            for g in described.values()
+            for m in g.members
+        ]
+        print_table(MEMBER_COLUMNS, rows)
+    else:
+        rows = [row for g in described.values() for row in _lag_rows(g, committed[g.group_id], ends)]
+        print_table(LAG_COLUMNS, rows)
+        for group in described.values():
+            if not group.members:
+                say(f"group {group.group_id} has no members")
+
+
+@groups.command()
+@click.argument("names", nargs=-1, required=True, metavar="GROUP...", shell_complete=group_names)
+@reaches_cluster
+def delete(names: tuple[str, ...]) -> None:
+    """Delete groups that have no members, with everything they committed."""
+    with admin() as cluster:
+        cluster.delete_groups(names)
+
+
+@groups.command(name="delete-offsets")
+@click.argument("group", shell_complete=group_names)
+@click.option(
+    "--topic",
+    "topics",
+    metavar="TOPIC[:0,1]",
+    multiple=True,
+    required=True,
+    help="Which partitions. Repeatable.",
+    shell_complete=topic_names,
+)
+@reaches_cluster
+def delete_offsets(group: str, topics: tuple[str, ...]) -> None:
+    """Forget what GROUP committed for partitions that nobody in it is subscribed to."""
+    with admin() as cluster:
+        cluster.delete_group_offsets(group, partitions_named(cluster, topics))
+
+
+@groups.command(name="remove-members")
+@click.argument("group", shell_complete=group_names)
+@click.option("--member", "members", metavar="ID", multiple=True, help="By member id. Repeatable.")
+@click.option("--instance", "instances", metavar="ID", multiple=True, help="By group.instance.id: a static member. Repeatable.")
+@reaches_cluster
+def remove_members(group: str, members: tuple[str, ...], instances: tuple[str, ...]) -> None:
+    """Have members of a classic group leave it now, for example static ones that will not come back."""
+    if not members and not instances:
+        raise click.UsageError("say whom: --member or --instance")
+    with admin() as cluster:
+        cluster.remove_group_members(group, members, instance_ids=instances)
+
+
+# -- lag ----------------------------------------------------------------------------------------------------------------------------------
+
+
+def _partitions_of(
+    groups: "Mapping[str, GroupDescription]", committed: "Mapping[str, Mapping[TopicPartition, GroupOffset]]"
+) -> "list[TopicPartition]":
+    """What groups have committed for or are reading, in order."""
+    if not committed:
+        return []
+    found = {partition for offsets in committed.values() for partition in offsets}
+    found |= {partition for group in groups.values() for member in group.members for partition in member.assignment}
+    return sorted(found)
+
+
+def _ends(cluster: "Admin", partitions: "list[TopicPartition]") -> "dict[TopicPartition, int]":
+    """Log ends; what a group committed for a topic that is gone has none."""
+    from sparklog.client.admin import LATEST
+    from sparklog.client.failures import UnknownTopic
+
+    names = list(dict.fromkeys(partition.topic for partition in partitions))
+    try:
+        topics = cluster.describe_topics(names)
+    except UnknownTopic:
+        topics = cluster.list_topics(include_internal=True)
+    led = {(t.name, p.partition) for t in topics.values() for p in t.partitions if p.leader >= 0}
+    asked = {partition: LATEST for partition in partitions if partition in led}
+    return {partition: told.offset for partition, told in cluster.list_offsets(asked).items()} if asked else {}
+
+
+def _rows_of(
+    group: "GroupDescription", committed: "Mapping[TopicPartition, GroupOffset]"
+) -> "list[tuple[TopicPartition, GroupMember | None]]":
+    """Partitions of a group with who reads each."""
+    readers = {partition: member for member in group.members for partition in member.assignment}
+    return [(partition, readers.get(partition)) for partition in sorted({*committed, *readers})]
+
+
+def _lag(offset: "GroupOffset | None", end: int | None) -> int | None:
+    """Records still to read; never below zero, for the end was asked before the commit counted."""
+    return None if offset is None or end is None else max(0, end - offset.offset)
+
+
+def _lag_rows(
+    group: "GroupDescription", committed: "Mapping[TopicPartition, GroupOffset]", ends: "Mapping[TopicPartition, int]"
+) -> list[list[object]]:
+    return [
+        [
+            group.group_id,
+            at.topic,
+            at.partition,
+            None if at not in committed else committed[at].offset,
+            ends.get(at),
+            _lag(committed.get(at), ends.get(at)),
+            *((None, None, None) if member is None else (member.member_id, member.host, member.client_id)),
+        ]
+        for at, member in _rows_of(group, committed)
+    ]
+
+
+def _none_below(epoch: int) -> int | None:
+    return None if epoch < 0 else epoch
+
+
+def _assignment_text(partitions: "Iterable[TopicPartition]") -> str:
+    """`topic(0,1)`, as Kafka's tool writes it."""
+    topics: dict[str, list[int]] = {}
+    for topic, number in partitions:
+        topics.setdefault(topic, []).append(number)
+    return " ".join(f"{topic}({listed(numbers)})" for topic, numbers in topics.items())
+
+
+def _as_json(
+    group: "GroupDescription", committed: "Mapping[TopicPartition, GroupOffset]", ends: "Mapping[TopicPartition, int]"
+) -> dict[str, object]:
+    return {
+        "group": group.group_id,
+        "type": group.type,
+        "state": group.state,
+        "protocol_type": group.protocol_type,
+        "assignor": group.assignor,
+        "coordinator": group.coordinator,
+        "epoch": group.epoch,
+        "assignment_epoch": group.assignment_epoch,
+        "offsets": [
+            {
+                "topic": at.topic,
+                "partition": at.partition,
+                "committed": None if at not in committed else committed[at].offset,
+                "metadata": None if at not in committed else committed[at].metadata,
+                "log_end": ends.get(at),
+                "lag": _lag(committed.get(at), ends.get(at)),
+                "member": None if member is None else member.member_id,
+            }
+            for at, member in _rows_of(group, committed)
+        ],
+        "members": [
+            {
+                "member": member.member_id,
+                "instance": member.instance_id,
+                "host": member.host,
+                "client_id": member.client_id,
+                "epoch": member.epoch,
+                "rack": member.rack,
+                "subscribed_topics": member.subscribed_topics,
+                "subscribed_regex": member.subscribed_regex,
+                "assignment": [list(partition) for partition in member.assignment],
+                "target_assignment": [list(partition) for partition in member.target_assignment],
+            }
+            for member in group.members
+        ],
+    }

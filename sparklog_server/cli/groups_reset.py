@@ -1,0 +1,184 @@
+"""`sparklog groups reset-offsets`: shows where a group would stand, and moves it there only when told to."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from sparklog_server.cli.options import (
+    PARTITION_NUMBER_MAX,
+    admin,
+    as_json,
+    group_names,
+    partitions_named,
+    print_json,
+    print_table,
+    reaches_cluster,
+    say,
+    topic_names,
+)
+from sparklog_server.cli.positions import INT64_MAX, Position, duration_ms, offsets_at, time_ms
+
+if TYPE_CHECKING:
+    from typing import IO
+
+    from sparklog.client.admin import Admin
+    from sparklog.client.admin_groups import GroupOffset
+    from sparklog.model import TopicPartition
+
+IDLE_STATES = ("Empty", "Dead")
+LINES_MAX = 1_000_000
+
+
+@click.command(name="reset-offsets")
+@click.argument("group", shell_complete=group_names)
+@click.option("--topic", "topics", metavar="TOPIC[:0,1]", multiple=True, help="Which partitions. Repeatable.", shell_complete=topic_names)
+@click.option("--all-topics", is_flag=True, help="Every partition that the group has committed for.")
+@click.option("--to-earliest", is_flag=True, help="To the first record.")
+@click.option("--to-latest", is_flag=True, help="Behind the last record.")
+@click.option("--to-current", is_flag=True, help="To where the group stands; where it committed nothing, behind the last record.")
+@click.option("--to-offset", metavar="OFFSET", type=click.IntRange(0, INT64_MAX), help="To this offset, or the nearest that the log has.")
+@click.option(
+    "--shift-by", metavar="N", type=click.IntRange(-INT64_MAX, INT64_MAX), help="N records on from where it stands; back if negative."
+)
+@click.option("--to-datetime", metavar="TIME", help="To the first record at or after 2026-01-31T12:00:00 (UTC unless it says otherwise).")
+@click.option("--by-duration", metavar="DURATION", help="To the first record of the last 10m, 2d, PT1H30M …")
+@click.option(
+    "--from-file", type=click.File("r", encoding="utf-8"), help="To the offsets in a CSV file: topic,partition,offset, as this prints them."
+)
+@click.option("--dry-run", is_flag=True, help="Only show where the group would stand. This is the default.")
+@click.option("--execute", is_flag=True, help="Move the group. It must have no members.")
+@reaches_cluster
+@as_json
+def reset_offsets(
+    group: str,
+    topics: tuple[str, ...],
+    all_topics: bool,
+    to_earliest: bool,
+    to_latest: bool,
+    to_current: bool,
+    to_offset: int | None,
+    shift_by: int | None,
+    to_datetime: str | None,
+    by_duration: str | None,
+    from_file: "IO[str] | None",
+    dry_run: bool,
+    execute: bool,
+    is_json: bool,
+) -> None:
+    """Show where GROUP would stand, and with --execute move it there.
+
+    Columns: topic, partition, new offset, and the offset it has committed now.
+    """
+    from time import time
+
+    ways = {
+        "--to-earliest": Position("earliest") if to_earliest else None,
+        "--to-latest": Position("latest") if to_latest else None,
+        "--to-current": to_current or None,
+        "--to-offset": None if to_offset is None else Position("offset", to_offset),
+        "--shift-by": shift_by,
+        "--to-datetime": None if to_datetime is None else Position("time", time_ms(to_datetime, "--to-datetime")),
+        "--by-duration": None
+        if by_duration is None
+        else Position("time", max(0, int(time() * 1000) - duration_ms(by_duration, "--by-duration"))),
+        "--from-file": from_file,
+    }
+    given = [name for name, way in ways.items() if way is not None]
+    if len(given) != 1:
+        raise click.UsageError(f"give one of {', '.join(ways)}" + (f"; {' and '.join(given)} exclude each other" if given else ""))
+    if dry_run and execute:
+        raise click.UsageError("--dry-run and --execute exclude each other")
+    if from_file is None and bool(topics) == all_topics:
+        raise click.UsageError("say which partitions: --topic or --all-topics, and not both")
+    if from_file is not None and (topics or all_topics):
+        raise click.UsageError("--from-file names the partitions: leave --topic and --all-topics out")
+    in_file = None if from_file is None else _offsets_in(from_file)
+
+    with admin() as cluster:
+        committed = cluster.list_group_offsets([group])[group]
+        if in_file is not None:
+            wanted = _within_logs(cluster, in_file)
+        else:
+            partitions = list(committed) if all_topics else partitions_named(cluster, topics)
+            if not partitions:
+                raise click.ClickException(f"group {group!r} has committed nothing; name the partitions with --topic")
+            way = ways[given[0]]
+            if isinstance(way, Position):
+                wanted = offsets_at(cluster, partitions, way)
+            else:
+                wanted = _relative(cluster, committed, partitions, shift_by or 0)
+        if execute:
+            _require_idle(cluster, group)
+            cluster.alter_group_offsets(group, wanted)
+    _print(wanted, committed, group, is_done=execute, is_json=is_json)
+
+
+def _relative(
+    cluster: "Admin", committed: "dict[TopicPartition, GroupOffset]", partitions: "list[TopicPartition]", shift: int
+) -> "dict[TopicPartition, int]":
+    """So many records from where the group stands; where it stands nowhere, from the end."""
+    ends = offsets_at(cluster, [partition for partition in partitions if partition not in committed], Position("latest"))
+    stands = {partition: committed[partition].offset if partition in committed else ends[partition] for partition in partitions}
+    return _within_logs(cluster, {partition: max(0, min(offset + shift, INT64_MAX)) for partition, offset in stands.items()})
+
+
+def _within_logs(cluster: "Admin", offsets: "dict[TopicPartition, int]") -> "dict[TopicPartition, int]":
+    """Each offset, or the nearest one that its log has."""
+    partitions = list(offsets)
+    begins, ends = (offsets_at(cluster, partitions, Position(kind)) for kind in ("earliest", "latest"))
+    return {partition: min(max(offset, begins[partition]), ends[partition]) for partition, offset in offsets.items()}
+
+
+def _require_idle(cluster: "Admin", group: str) -> None:
+    """A group with members would go on from its own positions and commit over ours."""
+    from sparklog.client.admin import ItemsFailed
+    from sparklog.errors import ErrorCode
+
+    try:
+        described = cluster.describe_groups([group])[group]
+    except ItemsFailed as failed:
+        if failed.code is ErrorCode.GROUP_ID_NOT_FOUND:
+            return  # the commit makes it
+        raise
+    if described.state not in IDLE_STATES:
+        raise click.ClickException(
+            f"group {group!r} is {described.state} with {len(described.members)} members; stop them, then reset its offsets"
+        )
+
+
+def _offsets_in(file: "IO[str]") -> "dict[TopicPartition, int]":
+    """Lines `topic,partition,offset`, or with tabs, or `group,topic,partition,offset` as Kafka's tool has them for several groups."""
+    from sparklog.model import TopicPartition
+
+    found: dict[TopicPartition, int] = {}
+    for number, line in enumerate(file, start=1):
+        fields = [field.strip().strip('"') for field in line.replace("\t", ",").split(",")]
+        if fields == [""]:
+            continue
+        # A fourth field is the group in front, or what we print last: the offset of now.
+        topic, partition, offset = (
+            fields[:3] if len(fields) == 3 or (len(fields) == 4 and fields[1].isdecimal()) else (fields[1:4] + [""] * 3)[:3]
+        )
+        if not topic or not (partition.isdecimal() and offset.isdecimal()):
+            raise click.BadParameter(f"line {number} is {line.strip()!r}, not topic,partition,offset", param_hint="--from-file")
+        if int(partition) > PARTITION_NUMBER_MAX or int(offset) > INT64_MAX or number > LINES_MAX:
+            raise click.BadParameter(f"line {number} is beyond what there can be: {line.strip()!r}", param_hint="--from-file")
+        if TopicPartition(topic, int(partition)) in found:
+            raise click.BadParameter(f"line {number} names {topic}-{partition} a second time", param_hint="--from-file")
+        found[TopicPartition(topic, int(partition))] = int(offset)
+    if not found:
+        raise click.BadParameter("no partition is named", param_hint="--from-file")
+    return found
+
+
+def _print(
+    wanted: "dict[TopicPartition, int]", committed: "dict[TopicPartition, GroupOffset]", group: str, *, is_done: bool, is_json: bool
+) -> None:
+    rows = [(at.topic, at.partition, wanted[at], committed[at].offset if at in committed else None) for at in sorted(wanted)]
+    if is_json:
+        offsets = [{"topic": topic, "partition": number, "offset": new, "committed": old} for topic, number, new, old in rows]
+        print_json({"group": group, "is_executed": is_done, "offsets": offsets})
+        return
+    print_table(["topic", "partition", "new offset", "committed"], rows)
+    if not is_done:
+        say("nothing was changed; --execute moves the group")

@@ -1,0 +1,141 @@
+"""`sparklog quotas`: how much a user, a client id or an address may take."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from sparklog_server.cli.options import admin, as_json, pairs, print_json, print_table, reaches_cluster
+
+if TYPE_CHECKING:
+    from sparklog.client.admin_quotas import QuotaEntity
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+@click.group()
+def quotas() -> None:
+    """Show, set and delete quotas of users, client ids and addresses.
+
+    Keys: producer_byte_rate, consumer_byte_rate (bytes/s), request_percentage, controller_mutation_rate, connection_creation_rate.
+    """
+
+
+def _of_entity(command: Command) -> Command:
+    for name in ("ip", "client-id", "user"):
+        command = click.option(f"--{name}-default", is_flag=True, help=f"The default of every {name} without its own.")(command)
+        command = click.option(f"--{name}", metavar="NAME", help=f"This {name}.")(command)
+    return command
+
+
+@quotas.command()
+@_of_entity
+@click.option("--strict", is_flag=True, help="Only quotas of exactly these types: --user a leaves out those of user a and a client id.")
+@reaches_cluster
+@as_json
+def describe(
+    user: str | None,
+    user_default: bool,
+    client_id: str | None,
+    client_id_default: bool,
+    ip: str | None,
+    ip_default: bool,
+    strict: bool,
+    is_json: bool,
+) -> None:
+    """Show quotas; all of them if nobody is named."""
+    from sparklog.client.admin_quotas import QuotaFilter
+
+    parts = _parts(user, user_default, client_id, client_id_default, ip, ip_default)
+    # The types are the literals of _parts.
+    filters = [QuotaFilter(kind, "default" if name is None else "exact", name) for kind, name in parts.items()]  # type: ignore[arg-type]
+    with admin() as cluster:
+        told = cluster.describe_client_quotas(filters, is_strict=strict)
+    if is_json:
+        print_json([{"entity": dict(entity.parts), "quotas": values} for entity, values in told.items()])
+        return
+    print_table(
+        ["entity", "quota", "value"], [[str(entity), key, value] for entity, values in told.items() for key, value in values.items()]
+    )
+
+
+@quotas.command(name="set")
+@_of_entity
+@click.argument("assignments", nargs=-1, required=True, metavar="KEY=NUMBER...")
+@click.option("--validate-only", is_flag=True, help="Ask whether it could be done, and do nothing.")
+@reaches_cluster
+def set_quotas(
+    user: str | None,
+    user_default: bool,
+    client_id: str | None,
+    client_id_default: bool,
+    ip: str | None,
+    ip_default: bool,
+    assignments: tuple[str, ...],
+    validate_only: bool,
+) -> None:
+    """Set quotas: `sparklog quotas set --user alice producer_byte_rate=1048576`."""
+    entity = _entity(_parts(user, user_default, client_id, client_id_default, ip, ip_default))
+    changes: dict[str, float | None] = {key: _number(key, value) for key, value in pairs(assignments, "KEY=NUMBER").items()}
+    with admin() as cluster:
+        cluster.alter_client_quotas({entity: changes}, validate_only=validate_only)
+
+
+@quotas.command()
+@_of_entity
+@click.argument("keys", nargs=-1, required=True, metavar="KEY...")
+@click.option("--validate-only", is_flag=True, help="Ask whether it could be done, and do nothing.")
+@reaches_cluster
+def delete(
+    user: str | None,
+    user_default: bool,
+    client_id: str | None,
+    client_id_default: bool,
+    ip: str | None,
+    ip_default: bool,
+    keys: tuple[str, ...],
+    validate_only: bool,
+) -> None:
+    """Delete quotas: the defaults hold again, if there are any."""
+    entity = _entity(_parts(user, user_default, client_id, client_id_default, ip, ip_default))
+    with admin() as cluster:
+        cluster.alter_client_quotas({entity: dict.fromkeys(keys)}, validate_only=validate_only)
+
+
+def _parts(
+    user: str | None, is_user_default: bool, client_id: str | None, is_client_id_default: bool, ip: str | None, is_ip_default: bool
+) -> dict[str, str | None]:
+    """Names by type, None for its default."""
+    parts: dict[str, str | None] = {}
+    for kind, name, is_default in (
+        ("user", user, is_user_default),
+        ("client-id", client_id, is_client_id_default),
+        ("ip", ip, is_ip_default),
+    ):
+        if name is not None and is_default:
+            raise click.UsageError(f"--{kind} and --{kind}-default exclude each other")
+        if name is not None or is_default:
+            parts[kind] = name
+    return parts
+
+
+def _entity(parts: dict[str, str | None]) -> "QuotaEntity":
+    from sparklog.client.admin_quotas import QuotaEntity
+
+    if not parts:
+        raise click.UsageError("say whose quota it is: --user, --client-id or --ip, or their -default")
+    if "ip" in parts and len(parts) > 1:
+        raise click.UsageError("a quota of an --ip stands alone: leave --user and --client-id out")
+    return QuotaEntity(tuple(sorted(parts.items())))
+
+
+def _number(key: str, text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 < number < float("inf"):
+        raise click.BadParameter(
+            f"{key}={text}: a quota is a number above 0; `sparklog quotas delete` removes one", param_hint="KEY=NUMBER"
+        )
+    return number

@@ -1,0 +1,97 @@
+"""`sparklog topics delete-records`."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from sparklog_server.cli.options import admin, as_json, print_json, print_table, reaches_cluster, topic_names
+
+if TYPE_CHECKING:
+    from typing import IO
+
+    from sparklog.model import TopicPartition
+
+EXIT_FAILURE = 1
+
+
+@click.command(name="delete-records")
+@click.argument("topic", required=False, metavar="[TOPIC]", shell_complete=topic_names)
+@click.option("--partition", "partitions", metavar="N", type=click.IntRange(0), multiple=True, help="A partition of TOPIC. Repeatable.")
+@click.option("--before", metavar="OFFSET", type=click.IntRange(-1), help="Delete what lies below it; -1 deletes all that is committed.")
+@click.option(
+    "--offset-json-file",
+    type=click.File("r", encoding="utf-8"),
+    help='Instead of the above, as Kafka\'s tool reads it: {"partitions": [{"topic": "t", "partition": 0, "offset": 100}], "version": 1}.',
+)
+@reaches_cluster
+@as_json
+def delete_records(
+    topic: str | None, partitions: tuple[int, ...], before: int | None, offset_json_file: "IO[str] | None", is_json: bool
+) -> int:
+    """Delete the oldest records of partitions, for good, and tell where their logs begin now."""
+    from sparklog.client.admin import ItemsFailed
+    from sparklog.errors import BrokerError
+
+    if offset_json_file is not None:
+        if topic is not None or partitions or before is not None:
+            raise click.UsageError("--offset-json-file names topics, partitions and offsets: leave TOPIC, --partition and --before out")
+        offsets = _offsets_in(offset_json_file.read())
+    else:
+        if topic is None or not partitions or before is None:
+            raise click.UsageError("give TOPIC with --partition and --before, or --offset-json-file")
+        from sparklog.model import TopicPartition
+
+        offsets = {TopicPartition(topic, partition): before for partition in partitions}
+    errors: dict[TopicPartition, BrokerError] = {}
+    with admin() as cluster:
+        try:
+            begins = cluster.delete_records(offsets)
+        except ItemsFailed as failed:
+            begins, errors = failed.results, failed.errors
+    if is_json:
+        print_json(
+            [
+                {
+                    "topic": at.topic,
+                    "partition": at.partition,
+                    "low_watermark": begins.get(at, -1),
+                    "error": str(errors[at]) if at in errors else None,
+                }
+                for at in offsets
+            ]
+        )
+        return EXIT_FAILURE if errors else 0
+    print_table(["topic", "partition", "begins at"], [[at.topic, at.partition, offset] for at, offset in begins.items()])
+    for error in errors.values():
+        click.echo(f"sparklog: {error}", err=True)
+    return EXIT_FAILURE if errors else 0
+
+
+def _offsets_in(text: str) -> "dict[TopicPartition, int]":
+    """The offsets in Kafka's JSON; what is not as it should be is told with the entry it is about."""
+    from json import loads
+
+    from sparklog.model import TopicPartition
+
+    hint = "--offset-json-file"
+    try:
+        content = loads(text)
+    except ValueError as error:
+        raise click.BadParameter(f"not JSON: {error}", param_hint=hint) from error
+    version = content.get("version", 1) if isinstance(content, dict) else None
+    if version != 1 or not isinstance(content.get("partitions"), list):
+        raise click.BadParameter('expected {"partitions": [...], "version": 1}', param_hint=hint)
+    offsets: dict[TopicPartition, int] = {}
+    for entry in content["partitions"]:
+        fields = entry if isinstance(entry, dict) else {}
+        topic, number, offset = (fields.get(name) for name in ("topic", "partition", "offset"))
+        # bool is an int to Python, not to Kafka.
+        if type(topic) is not str or type(number) is not int or type(offset) is not int or number < 0 or offset < -1:
+            raise click.BadParameter(f"{entry} needs topic, partition (0 or more) and offset (-1 or more)", param_hint=hint)
+        partition = TopicPartition(topic, number)
+        if partition in offsets:
+            raise click.BadParameter(f"{partition} stands there twice", param_hint=hint)
+        offsets[partition] = offset
+    if not offsets:
+        raise click.BadParameter("no partition is named", param_hint=hint)
+    return offsets
