@@ -23,6 +23,7 @@ from sparklog.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from sparklog.wire.messages.describe_producers import DescribeProducersRequest
 from sparklog.wire.messages.describe_quorum import DescribeQuorumRequest
 from sparklog.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from sparklog.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from sparklog.wire.messages.elect_leaders import ElectLeadersRequest
 from sparklog.wire.messages.fetch import FetchRequest
 from sparklog.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -51,6 +52,7 @@ from sparklog_server.broker.handlers.api_versions import api_versions
 from sparklog_server.broker.handlers.cluster import describe_cluster, describe_quorum, unregister_broker, update_features
 from sparklog_server.broker.handlers.configs import describe_configs, list_config_resources
 from sparklog_server.broker.handlers.coordinators import find_coordinator
+from sparklog_server.broker.handlers.credentials import describe_user_scram_credentials
 from sparklog_server.broker.handlers.delete_records import delete_records
 from sparklog_server.broker.handlers.describe_producers import describe_producers
 from sparklog_server.broker.handlers.describe_topics import describe_topic_partitions
@@ -114,6 +116,7 @@ HANDLERS: dict[int, tuple[Handler, type[Message]]] = {
     47: (offset_delete, OffsetDeleteRequest),
     48: (describe_client_quotas, DescribeClientQuotasRequest),
     49: (alter_client_quotas, AlterClientQuotasRequest),
+    50: (describe_user_scram_credentials, DescribeUserScramCredentialsRequest),
     55: (describe_quorum, DescribeQuorumRequest),
     57: (update_features, UpdateFeaturesRequest),
     60: (describe_cluster, DescribeClusterRequest),

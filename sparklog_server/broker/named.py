@@ -4,7 +4,7 @@ from typing import Final
 
 from sparklog.wire.api_keys import API_BY_KEY
 
-BEGIN_WITH_TOPICS: Final = frozenset((3, 19, 20, 32, 33, 35, 37, 44, 48, 49, 55, 61, 74, 75))
+BEGIN_WITH_TOPICS: Final = frozenset((3, 19, 20, 32, 33, 35, 37, 44, 48, 49, 50, 55, 61, 74, 75))
 """Metadata, CreateTopics and others of administration: in every version the first field is the array of topics, or of resources."""
 
 _VARINT_BYTES_MAX = 5

@@ -42,6 +42,11 @@ from sparklog.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponse,
     TopicRequest,
 )
+from sparklog.wire.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    UserName,
+)
 from sparklog.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
 from sparklog.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -270,6 +275,27 @@ def test_the_cluster_tells_what_the_caller_may_do_only_if_it_is_asked(admin: Adm
     assert told.cluster_authorized_operations == sum(1 << one for one in (5, 7, 8, 9, 10, 11, 12))
     assert (told.controller_id, told.endpoint_type) == (NODE, 1)
     assert admin.ask(DescribeClusterRequest(), 2, DescribeClusterResponse).cluster_authorized_operations == -(2**31)
+
+
+def test_metadata_tells_what_the_caller_may_do_only_if_it_is_asked(admin: Admin) -> None:
+    admin.create(sized("t"))
+    topics = [MetadataRequestTopic(name="t")]
+    request = MetadataRequest(topics=topics, include_cluster_authorized_operations=True, include_topic_authorized_operations=True)
+    told = admin.ask(request, 10, MetadataResponse)
+    assert told.cluster_authorized_operations == sum(1 << one for one in (5, 7, 8, 9, 10, 11, 12))
+    assert told.topics[0].topic_authorized_operations == sum(1 << one for one in (3, 4, 5, 6, 7, 8, 10, 11))
+    silent = admin.ask(MetadataRequest(topics=topics), 10, MetadataResponse)
+    assert (silent.cluster_authorized_operations, silent.topics[0].topic_authorized_operations) == (-(2**31), -(2**31))
+
+
+def test_nobody_can_log_in_by_a_password_that_was_never_given(admin: Admin) -> None:
+    request = DescribeUserScramCredentialsRequest([UserName("u"), UserName("twice"), UserName("twice")])
+    told = admin.ask(request, 0, DescribeUserScramCredentialsResponse)
+    assert [(one.user, one.error_code) for one in told.results] == [
+        ("u", ErrorCode.RESOURCE_NOT_FOUND),
+        ("twice", ErrorCode.DUPLICATE_RESOURCE),
+    ]
+    assert admin.ask(DescribeUserScramCredentialsRequest(None), 0, DescribeUserScramCredentialsResponse).results == []
 
 
 @pytest.mark.parametrize(("kind", "code"), [(2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (9, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)])

@@ -10,7 +10,8 @@ from sparklog.wire.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from sparklog_server.broker.authorization import Operation, Resource
+from sparklog_server.broker.administration import operations_on_cluster, operations_on_topic
+from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
 from sparklog_server.broker.context import AutoCreation, Context
 from sparklog_server.broker.internal_topics import INTERNAL_TOPICS
 from sparklog_server.broker.session import Call
@@ -26,6 +27,18 @@ _TOPIC_IDS_SINCE = 12  # versions 10 and 11 have the field, and Kafka never serv
 
 def metadata(context: Context, call: Call, request: MetadataRequest, now: Instant) -> MetadataResponse:
     """Brokers and topics; a missing topic is created if both sides wish, and answered as unknown until it is there."""
+    response = _answer(context, call, request, now)
+    if request.include_topic_authorized_operations:
+        for topic in response.topics:
+            if topic.name is not None and topic.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                topic.topic_authorized_operations = operations_on_topic(context, call, topic.name)
+    if request.include_cluster_authorized_operations:
+        may_see = context.allow(call, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME)
+        response.cluster_authorized_operations = operations_on_cluster(context, call) if may_see else 0
+    return response
+
+
+def _answer(context: Context, call: Call, request: MetadataRequest, now: Instant) -> MetadataResponse:
     image = context.image
     listener = call.session.listener
     response = MetadataResponse(cluster_id=context.cluster_id, controller_id=context.settings.node_id)

@@ -1,0 +1,43 @@
+"""DescribeUserScramCredentials: which users could log in by SCRAM, and never by what (KIP-554)."""
+
+from sparklog.errors import ErrorCode
+from sparklog.model import Instant
+from sparklog.wire.messages.describe_user_scram_credentials import (
+    CredentialInfo,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
+from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
+from sparklog_server.broker.context import Context
+from sparklog_server.broker.session import Call
+from sparklog_server.metadata.records import UserScramCredentialRecord
+
+
+def describe_user_scram_credentials(
+    context: Context, call: Call, request: DescribeUserScramCredentialsRequest, now: Instant
+) -> DescribeUserScramCredentialsResponse:
+    """The mechanisms of each user, all users if none are named; nothing makes credentials here yet, but the metadata log may hold some."""
+    if not context.allow(call, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME):
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return DescribeUserScramCredentialsResponse(error_code=code, error_message="Cluster authorization failed.")
+    known: dict[str, list[CredentialInfo]] = {}
+    for record in context.image.carried.values():
+        if isinstance(record, UserScramCredentialRecord):
+            known.setdefault(record.name, []).append(CredentialInfo(record.mechanism, record.iterations))
+    asked: dict[str, int] = {}
+    for user in request.users or ():
+        asked[user.name] = asked.get(user.name, 0) + 1
+    results = []
+    for name, times in (asked or dict.fromkeys(known, 1)).items():
+        result = DescribeUserScramCredentialsResult(user=name, error_message=None)
+        if times > 1:
+            result.error_code = ErrorCode.DUPLICATE_RESOURCE
+            result.error_message = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
+        elif name not in known:
+            result.error_code = ErrorCode.RESOURCE_NOT_FOUND
+            result.error_message = f"Attempt to describe a user credential that does not exist: {name}"
+        else:
+            result.credential_infos = sorted(known[name], key=lambda one: one.mechanism)
+        results.append(result)
+    return DescribeUserScramCredentialsResponse(error_message=None, results=results)
