@@ -38,7 +38,7 @@ from sparklog_server.broker.dispatch import HANDLERS, SERVED
 from sparklog_server.broker.groups import Groups
 from sparklog_server.broker.handlers.api_versions import served_versions
 from sparklog_server.broker.live_settings import LiveSettings
-from sparklog_server.broker.local_partitions import open_partitions, reconfigure
+from sparklog_server.broker.local_partitions import follow, open_partitions
 from sparklog_server.broker.memory import RequestMemory
 from sparklog_server.broker.named import BEGIN_WITH_TOPICS, refusal_of_many
 from sparklog_server.broker.quorum import Quorum
@@ -447,15 +447,12 @@ class Broker:
 
     def _publish(self, now: Instant) -> None:
         """The metadata log has committed more: follow the new image, then answer those who asked for it."""
-        quorum, partitions = self._quorum, self._partitions
+        quorum = self._quorum
         for delta in quorum.take_deltas():
-            is_changed = self._live.follow(delta)
-            self._effects.extend(partitions.apply(delta, now))
+            self._effects.extend(follow(self._live, self._partitions, delta, now))
+            self.settings = self._live.settings
             if delta.quotas_changed:
                 self._quotas.published(delta.after.quotas)
-            if is_changed:
-                self.settings = self._live.settings
-                reconfigure(self.settings, partitions, delta.after, now)
             self._context.groups.published(delta, now)
         for token, reply in quorum.take_committed():
             self._committed(token, reply, now)

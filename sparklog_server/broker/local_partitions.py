@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Sequence
 
+from sparklog.effects import Effect
 from sparklog.model import Instant, NodeId, Ticket, Uuid
 from sparklog_server.broker.live_settings import LiveSettings
 from sparklog_server.broker.log_settings import cleaning_limits
-from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.disk.door import Disk
 from sparklog_server.log.log_dir import LogDir
-from sparklog_server.metadata.image import MetadataImage
+from sparklog_server.metadata.image import MetadataDelta
 from sparklog_server.replica.cleaning import Cleaning
 from sparklog_server.replica.directory import Directory, Trace
 from sparklog_server.replica.partitions import Partitions
@@ -66,8 +66,12 @@ def open_partitions(
     return partitions
 
 
-def reconfigure(settings: BrokerSettings, partitions: Partitions, image: MetadataImage, now: Instant) -> None:
-    """The broker's own settings changed: compaction and every partition take up what follows from them."""
-    if partitions.cleaning is not None:
-        partitions.cleaning.limits = cleaning_limits(settings)
-    partitions.reconfigure(image, now)
+def follow(live: LiveSettings, partitions: Partitions, delta: MetadataDelta, now: Instant) -> list[Effect]:
+    """The metadata changed: first what holds, then the partitions, those last whose defaults are others now."""
+    is_changed = live.follow(delta)
+    effects = partitions.apply(delta, now)
+    if is_changed:
+        if partitions.cleaning is not None:
+            partitions.cleaning.limits = cleaning_limits(live.settings)
+        partitions.reconfigure(delta.after, now)
+    return effects
