@@ -247,8 +247,8 @@ class Consumer:
         limit = self._settings.max_poll_records if max_records is None else max_records
         records: list[ConsumerRecord] = []
         deadline = Micros(now_us() + timeout_ms * 1000)
-        self._poll_begins()
         try:
+            self._poll_begins()
             while True:
                 while len(records) < limit and self._collect(records, limit):
                     pass
@@ -268,8 +268,8 @@ class Consumer:
         self._put_back()
         batches: list[FetchedBatches] = []
         deadline = Micros(now_us() + timeout_ms * 1000)
-        self._poll_begins()
         try:
+            self._poll_begins()
             while True:
                 while (chunk := self._next_chunk(is_first=not batches)) is not None:
                     batches.append(

@@ -14,6 +14,8 @@ from sparklog.model import Micros, TopicPartition
 
 RebalanceListener = Callable[[tuple[TopicPartition, ...]], None]
 _MS: Final = 1000
+_NAP_US: Final = 100_000
+"""The shortest wait before an automatic commit: a poll that waits for records is not to wake for each millisecond of the interval."""
 
 
 class Listeners:
@@ -127,7 +129,6 @@ class ConsumerGroup:
         if self.is_subscribed and not had_started:
             self._thread.wake()
         self._call_back()
-        self._commit_now_and_then(now)
 
     def poll_ends(self) -> None:
         """From now on the user has `max_poll_interval_ms` to come back."""
@@ -135,11 +136,16 @@ class ConsumerGroup:
             self._thread.group.member.polled(now_us(), is_inside=False)
 
     def rebalance(self) -> None:
-        """Do what the group asks of this thread, calling the listeners; only where no record is in hand that the user did not see."""
+        """Do what the group asks of this thread, calling the listeners, and commit what the user had.
+
+        Only where no record is in hand that the user did not see.
+        """
+        self._commit_now_and_then(now_us())
         if not self.is_subscribed:
             return
         while True:
             with self._thread.lock:
+                self._thread.check()
                 group = self._thread.group
                 if group.error is not None:
                     raise group.error
@@ -184,14 +190,18 @@ class ConsumerGroup:
                 return
             self._is_waiting = True
         if self._auto_at is not None and is_polling:
-            until = min(until, self._auto_at)
+            until = min(until, max(self._auto_at, Micros(now_us() + _NAP_US)))
         self._network.wait(self._network.next_event(until))
         self._is_waiting = False
 
     def _has_news(self, *, is_polling: bool) -> bool:
         group = self._thread.group
         is_found = self._lookup is not None and self._lookup.is_done
-        return is_found or (is_polling and self.is_subscribed and (group.step is not None or group.error is not None))
+        return (
+            is_found
+            or self._thread.has_crashed
+            or (is_polling and self.is_subscribed and (group.step is not None or group.error is not None))
+        )
 
     def _wake_user(self) -> None:
         """Called by the group's thread after each of its turns."""
@@ -209,7 +219,8 @@ class ConsumerGroup:
                 on.on_assign(step.partitions)
             return
         if step.kind is StepKind.REVOKE:
-            self._commit_automatically(step.partitions, Micros(now_us() + self._settings.default_api_timeout_ms * _MS))
+            wait_ms = min(self._settings.default_api_timeout_ms, self._settings.max_poll_interval_ms)
+            self._commit_automatically(step.partitions, Micros(now_us() + wait_ms * _MS))
         try:
             listener = on.on_revoke if step.kind is StepKind.REVOKE else on.on_lost
             if listener is not None:
@@ -270,16 +281,11 @@ class ConsumerGroup:
 
     def _commit_now_and_then(self, now: Micros) -> None:
         """Every `auto_commit_interval_ms`; a commit that fails is made up for by the next one."""
-        if not self._settings.enable_auto_commit or not self._fetcher.assignment:
+        if not self._settings.enable_auto_commit or (self._auto_at is not None and now < self._auto_at):
             return
-        interval_us = self._settings.auto_commit_interval_ms * _MS
-        if self._auto_at is None:
-            self._auto_at = Micros(now + interval_us)
-        if now < self._auto_at or (self._auto is not None and not self._auto.is_done):
-            return
-        self._auto_at = Micros(now + interval_us)
+        is_first, self._auto_at = self._auto_at is None, Micros(now + self._settings.auto_commit_interval_ms * _MS)
         consumed = self.consumed()
-        if consumed:
+        if consumed and not is_first and (self._auto is None or self._auto.is_done):
             try:
                 self._auto = self.commit_async(consumed, None, Micros(now + self._settings.default_api_timeout_ms * _MS))
             except SparklogError:

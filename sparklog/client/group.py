@@ -48,6 +48,11 @@ class GroupThread:
         """Begin; `tell_user` may be called from now on."""
         self._thread.start()
 
+    @property
+    def has_crashed(self) -> bool:
+        """Whether the thread has ended by a fault of its own."""
+        return self._crash is not None
+
     def wake(self) -> None:
         """The machine was told something: look what it wants to send."""
         self._network.wake()

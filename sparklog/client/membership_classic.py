@@ -108,6 +108,7 @@ class ClassicMember:
         self._not_before = Micros(0)
         self._heartbeat_at = Micros(0)
         self._list_at: Micros | None = None
+        self._is_inside = False
         self._polled_at: Micros | None = None  # when the user left poll; None inside
 
     # -- what the user's thread says ------------------------------------------------------------------------------------------------------
@@ -148,9 +149,8 @@ class ClassicMember:
     def polled(self, now: Micros, *, is_inside: bool) -> None:
         """The user's thread enters or leaves poll; the first one of a subscription joins the group."""
         self._polled_at = None if is_inside else now
-        if is_inside and self.stage is Stage.APART and self._subscription is not None and not self._wants_leave:
-            self._list_at = now if self._subscription.pattern is not None else None
-            self._prepare()
+        self._is_inside = is_inside
+        self._set_out(now)
 
     def take_step(self) -> Step:
         """The user's thread begins with the step."""
@@ -188,6 +188,7 @@ class ClassicMember:
     def errands(self, now: Micros) -> list[Errand]:
         """What to send now."""
         self._check_poll(now)
+        self._set_out(now)
         if self._wants_rejoin and self.stage is Stage.STABLE and not self._steps.is_begun:
             self._prepare()
         if self._asked is not None or now < self._not_before or self.stage is Stage.FAILED:
@@ -441,6 +442,12 @@ class ClassicMember:
         self._is_lost = False
         if self._steps.first is None:
             self.stage = Stage.JOINING
+
+    def _set_out(self, now: Micros) -> None:
+        """Join, if the user polls for a subscription, and the last membership is over."""
+        if self._is_inside and self.stage is Stage.APART and self._subscription is not None and not self._wants_leave:
+            self._list_at = now if self._subscription.pattern is not None else None
+            self._prepare()
 
     def _check_poll(self, now: Micros) -> None:
         """A user that does not poll must not hold partitions that others could read (KIP-62)."""

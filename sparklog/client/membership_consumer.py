@@ -89,6 +89,7 @@ class ConsumerMember:
         self._names_not_before = Micros(0)
         self._interval_us = _FIRST_INTERVAL_US
         self._heartbeat_at = Micros(0)
+        self._is_inside = False
         self._polled_at: Micros | None = None
 
     # -- what the user's thread says ------------------------------------------------------------------------------------------------------
@@ -126,8 +127,8 @@ class ConsumerMember:
     def polled(self, now: Micros, *, is_inside: bool) -> None:
         """The user's thread enters or leaves poll; the first one of a subscription joins the group."""
         self._polled_at = None if is_inside else now
-        if is_inside and self.stage is Stage.APART and self._subscription is not None and self._leaves_with is None:
-            self._begin()
+        self._is_inside = is_inside
+        self._set_out(now)
 
     def take_step(self) -> Step:
         """The user's thread begins with the step."""
@@ -163,6 +164,7 @@ class ConsumerMember:
     def errands(self, now: Micros) -> list[Errand]:
         """What to send now."""
         self._check_poll(now)
+        self._set_out(now)
         errands: list[Errand] = []
         if self.stage is Stage.FAILED:
             return errands
@@ -361,6 +363,11 @@ class ConsumerMember:
         assign = [Step(StepKind.ASSIGN, added, target)] if added or not given_up else []
         self._steps.replace([*revoke, *assign])
         self.stage, self._has_assigned = Stage.RECONCILING, True
+
+    def _set_out(self, now: Micros) -> None:
+        """Join, if the user polls for a subscription, and the last membership is over."""
+        if self._is_inside and self.stage is Stage.APART and self._subscription is not None and self._leaves_with is None:
+            self._begin()
 
     def _check_poll(self, now: Micros) -> None:
         """A user that does not poll must not hold partitions that others could read (KIP-62)."""
