@@ -1,5 +1,6 @@
 """The settings of one topic: each field is the definition of a topic key, and of the broker keys that supply its default."""
 
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
@@ -9,10 +10,12 @@ import msgspec
 
 from sparklog.errors import SettingsError
 
-from .keys import LONG_MAX, Key, Kind, Synonym, Update, fields_of
+from .keys import LONG_MAX, Key, Kind, Synonym, Update, fields_of, invalid
 
 _MINUTE_MS = 60_000
 _HOUR_MS = 3_600_000
+_HINTED_LENGTH_MAX = 100  # to compare more costs milliseconds
+_THROTTLED = re.compile(r"([0-9]+:[0-9]+)?")
 _CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 
 
@@ -355,6 +358,8 @@ def topic_keys_of_broker() -> dict[str, tuple[str, Key, Synonym]]:
 
 def nearest(name: str, known: Mapping[str, object]) -> str:
     """`, did you mean x?` or nothing."""
+    if len(name) > _HINTED_LENGTH_MAX:
+        return ""
     from difflib import get_close_matches  # only a mistake pays for its import
 
     matches = get_close_matches(name, known, n=1)
@@ -368,5 +373,11 @@ def _check_together(settings: TopicSettings) -> None:
             f"conflict topic config setting min.compaction.lag.ms ({settings.min_compaction_lag_ms}) > "
             f"max.compaction.lag.ms ({settings.max_compaction_lag_ms})"
         )
+    for name, replicas in (
+        ("leader.replication.throttled.replicas", settings.leader_replication_throttled_replicas),
+        ("follower.replication.throttled.replicas", settings.follower_replication_throttled_replicas),
+    ):
+        if replicas != ("*",) and not all(_THROTTLED.fullmatch(replica) for replica in replicas):
+            raise invalid(name, replicas, "it is the literal '*', or a list of partition:broker, both by their numbers")
     if settings.remote_storage_enable:
         raise SettingsError("Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log storage.")

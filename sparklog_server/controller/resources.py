@@ -22,8 +22,7 @@ GROUP_RESOURCE = 32
 _PATTERNS_PER_REQUEST_MAX = 1_000
 """A pattern takes up to a tenth of a millisecond to compile."""
 _HINTS_MAX = 16
-_HINTED_LENGTH_MAX = 100
-"""A hint at the nearest key takes a millisecond, and more for a long name."""
+"""A hint at the nearest key takes up to a millisecond."""
 
 _THREAD_KEYS = (
     "background.threads",
@@ -171,7 +170,7 @@ class ResourceChecks:
                 raise Refused(code, f"{words}{name}{self._hint(name, lambda wrong: nearest(wrong, known))}")
 
     def _hint(self, name: str, look: Callable[[str], str]) -> str:
-        if not self._hints or len(name) > _HINTED_LENGTH_MAX:
+        if not self._hints:
             return ""
         self._hints -= 1
         return look(name)

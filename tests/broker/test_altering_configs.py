@@ -86,6 +86,13 @@ def test_entries_are_appended_to_a_list_and_subtracted_from_it_beginning_with_th
             "Unknown operations type 9: it is one of 0 (SET), 1 (DELETE), 2 (APPEND), 3 (SUBTRACT)",
         ),
         (
+            ("leader.replication.throttled.replicas", SET, "0:1,all"),
+            ErrorCode.INVALID_CONFIG,
+            "Invalid value 0:1,all for configuration leader.replication.throttled.replicas: "
+            "it is the literal '*', or a list of partition:broker, both by their numbers",
+        ),
+        (("x" * 1000, SET, "1"), ErrorCode.INVALID_CONFIG, "Unknown topic config name: " + "x" * 1000),
+        (
             ("min.compaction.lag.ms", SET, "7"),
             ErrorCode.INVALID_CONFIG,
             "conflict topic config setting min.compaction.lag.ms (7) > max.compaction.lag.ms (5)",

@@ -1,6 +1,7 @@
 """What is set while the broker runs takes effect at once: for topics, for their defaults, for compaction, for groups."""
 
 from sparklog.errors import ErrorCode
+from sparklog.record.batch import build_batch
 from sparklog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from sparklog.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from sparklog.wire.messages.list_offsets import ListOffsetsResponse
@@ -76,6 +77,32 @@ def test_a_topic_begins_to_wait_for_the_disk_and_ceases_to(world: World) -> None
         assert (len(client.replies) == before) is waits, flush
         world.settle()
         assert produced(client.replies[-1])[0] == 0
+
+
+def test_topics_are_compacted_once_the_cluster_says_so_and_as_often_as_it_says() -> None:
+    world = started(log_cleaner_backoff_ms="3600000")
+    client = world.node.connect()
+    world.create(client, "t")
+
+    def write() -> None:
+        for value in (b"x", b"y", b"z"):
+            record = (b"key", value * 600, (), world.clock.now.wall_ms)
+            answer = world.ask(client, produce("t", bytes(build_batch([record]))), PRODUCE_BY_NAME, ProduceResponse)
+            assert produced(answer)[0] == 0
+
+    def log_bytes() -> int:
+        return sum(len(world.disk.read(f"/data/t-0/{name}") or b"") for name in world.disk.list("/data/t-0") if name.endswith(".log"))
+
+    assert set_to(world, client, TOPIC, "t", internal_segment_bytes="700") == DONE
+    write()
+    before = log_bytes()
+    values = {"log_cleanup_policy": "compact", "log_cleaner_min_cleanable_ratio": "0.01", "log_cleaner_backoff_ms": "500"}
+    assert set_to(world, client, BROKER, "", **values) == DONE
+    assert send(world, client, b"without a key") == ErrorCode.INVALID_RECORD
+    for _ in range(2):
+        world.settle(5_000)
+        assert log_bytes() < before
+        write()
 
 
 def test_compaction_works_within_limits_that_are_set_while_it_runs(world: World) -> None:
