@@ -92,6 +92,12 @@ def describe_topic(layers: Layers, overrides: Mapping[str, str]) -> list[ConfigR
     ]
 
 
+def default_sources(layers: Layers) -> dict[str, Source]:
+    """Where a topic without settings of its own takes each from, the coarser synonyms counted, which `describe_topic` passes over."""
+    found = {name: _places([synonym.name for synonym in key.synonyms], layers) for name, (_, key) in topic_keys().items()}
+    return {name: places[0].source if places else Source.DEFAULT for name, places in found.items()}
+
+
 def describe_broker(layers: Layers) -> list[ConfigRow]:
     """The rows of a broker in alphabetical order, those without effect included; internal keys appear only when they are set."""
     from .without_effect import KEYS
@@ -182,16 +188,19 @@ def _synonyms(name: str, names: Iterable[str], layers: Layers) -> list[ConfigSyn
 
     As in Kafka, the list begins with the first place that names `name` itself: a synonym in front of it is left out.
     """
-    names = list(names)
+    found = _places(list(names), layers)
+    first = next((index for index, synonym in enumerate(found) if synonym.name == name), len(found))
+    return found[first:]
+
+
+def _places(names: list[str], layers: Layers) -> list[ConfigSynonym]:
     places: list[tuple[Mapping[str, str], Source]] = [
         (layers.broker, Source.DYNAMIC_BROKER),
         (layers.cluster, Source.DYNAMIC_CLUSTER),
         (layers.static.given, Source.STATIC_BROKER),
         ({one: value for one in names if (value := default_of(one)) is not None}, Source.DEFAULT),
     ]
-    found = [ConfigSynonym(one, texts[one], source) for texts, source in places for one in names if one in texts]
-    first = next((index for index, synonym in enumerate(found) if synonym.name == name), len(found))
-    return found[first:]
+    return [ConfigSynonym(one, texts[one], source) for texts, source in places for one in names if one in texts]
 
 
 def _shown(name: str, layers: Layers) -> str | None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from sparklog.errors import ErrorCode, SettingsError
 from sparklog.wire.messages.create_topics import CreatableTopicConfig, CreatableTopicConfigs
-from sparklog_server.config.describe import ConfigRow, Source, describe_topic
+from sparklog_server.config.describe import ConfigRow, Source, default_sources, describe_topic
 from sparklog_server.config.keys import text_of
 from sparklog_server.config.layers import Layers
 from sparklog_server.config.settings import BrokerSettings
@@ -56,16 +56,17 @@ class ToldConfigs:
     def of(self, overrides: Mapping[str, str]) -> list[CreatableTopicConfigs]:
         """The settings of a topic with these overrides, which were checked, in alphabetical order."""
         if self._of_defaults is None:
-            self._of_defaults = {row.name: _told(row) for row in describe_topic(self._layers, {})}
+            sources = default_sources(self._layers)
+            self._of_defaults = {row.name: _told(row, sources[row.name]) for row in describe_topic(self._layers, {})}
         if not overrides:
             return list(self._of_defaults.values())
         told = {**self._of_defaults, **{name: _overridden(name, text) for name, text in overrides.items()}}
         return [told[name] for name in sorted(told)]
 
 
-def _told(row: ConfigRow) -> CreatableTopicConfigs:
+def _told(row: ConfigRow, source: Source) -> CreatableTopicConfigs:
     return CreatableTopicConfigs(
-        name=row.name, value=row.value, read_only=row.is_read_only, config_source=row.source, is_sensitive=row.is_sensitive
+        name=row.name, value=row.value, read_only=row.is_read_only, config_source=source, is_sensitive=row.is_sensitive
     )
 
 

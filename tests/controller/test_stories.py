@@ -19,7 +19,7 @@ def test_the_controller_decides_as_the_story_tells(story: Path) -> None:
 
 
 def test_a_new_topic_is_told_its_settings_and_where_they_come_from() -> None:
-    world = World(**{"log.segment.bytes": "2097152"})
+    world = World(**{"log.segment.bytes": "2097152", "log.roll.hours": "2"})
     world.run("register 1 life=a")
     world.run("heartbeat 1")
     request = CreateTopicsRequest(
@@ -34,6 +34,7 @@ def test_a_new_topic_is_told_its_settings_and_where_they_come_from() -> None:
     told = {config.name: (config.value, config.config_source) for config in reply.topics[0].configs or []}
     assert told["cleanup.policy"] == ("compact,delete", Source.TOPIC)
     assert told["segment.bytes"] == ("2097152", Source.STATIC_BROKER)
+    assert told["segment.ms"] == ("7200000", Source.STATIC_BROKER)
     assert told["retention.ms"] == ("604800000", Source.DEFAULT)
     assert list(told) == sorted(told)
     assert (reply.topics[0].num_partitions, reply.topics[0].replication_factor) == (2, 1)
