@@ -10,7 +10,7 @@ that are due. Nothing here blocks, reads a clock or calls back. `start` is the o
 
 from collections.abc import Callable
 from heapq import heappop
-from typing import Final, cast
+from typing import cast
 
 from sparklog.effects import Chunk, Disconnect, Effect, Reply
 from sparklog.errors import DecodeError, ErrorCode
@@ -43,7 +43,7 @@ from sparklog_server.broker.memory import RequestMemory
 from sparklog_server.broker.named import BEGIN_WITH_TOPICS, refusal_of_many
 from sparklog_server.broker.quorum import Quorum
 from sparklog_server.broker.quotas import ClientQuotas, WorkClock
-from sparklog_server.broker.session import Call, Parked, Session, Wakeable, first_frame_bytes_max
+from sparklog_server.broker.session import FLOWING, MUTING_SILENT, SILENT, Call, Parked, Session, Wakeable, first_frame_bytes_max
 from sparklog_server.broker.standing import Standing
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.coordinator.runtime import ShardWaits
@@ -53,10 +53,6 @@ from sparklog_server.replica.directory import Trace
 from sparklog_server.replica.partitions import Partitions
 
 _PRODUCE = 0
-# To name a member of an enum takes as long as two calls, and these are asked for by every request.
-_SILENT: Final = Parked.SILENT
-_MUTING_SILENT: Final = Parked.MUTING_SILENT
-_FLOWING: Final = Parked.FLOWING
 _LEFT: list[Chunk] = []
 """In place of an answer that has left: its chunks may hold files open."""
 
@@ -330,15 +326,15 @@ class Broker:
         call = Call(session, api_key, header.api_version, header.correlation_id, header.client_id)
         answer = handler(self._context, call, request, now)
         if quotas.is_set:
-            quotas.served(call, len(frame), begun_ns, is_silent=answer in (Parked.SILENT, Parked.MUTING_SILENT), now=now)
+            quotas.served(call, len(frame), begun_ns, is_silent=answer in (SILENT, MUTING_SILENT), now=now)
         if (session.is_paused or session.throttled_until_us is not None) and not session.is_muted:
             self._mute(session)
         if type(answer) is not Parked:
             self._answer(call, answer, now)
-        elif answer is not _SILENT:
-            if answer is not _MUTING_SILENT:
+        elif answer is not SILENT:
+            if answer is not MUTING_SILENT:
                 session.owed.append(call)
-            if answer is not _FLOWING:
+            if answer is not FLOWING:
                 session.held_by = call
             if not session.is_muted and (session.held_by is not None or len(session.owed) >= self._in_flight_max):
                 self._mute(session)
@@ -367,6 +363,7 @@ class Broker:
         if call.waiting is None and call is not session.held_by:
             owed.append(call)
         call.answer = chunks
+        call.waiting = None  # which knows the call: a ring would have to be found by the collector
         if call is session.held_by:
             session.held_by = None
         while owed and (answer := owed[0].answer) is not None:

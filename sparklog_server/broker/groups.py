@@ -23,7 +23,7 @@ from sparklog_server.coordinator.runtime import Runtime, ShardWaits
 from sparklog_server.coordinator.shard import Answer
 from sparklog_server.log.answers import OffsetOutOfRange
 from sparklog_server.log.validate import RecordsRefused
-from sparklog_server.metadata.image import MetadataDelta, MetadataImage
+from sparklog_server.metadata.image import MetadataDelta
 from sparklog_server.outcome import Refused
 from sparklog_server.replica.directory import Trace
 from sparklog_server.replica.partition import Partition, PartitionUnavailable
@@ -114,16 +114,10 @@ class Groups:
             entropy=entropy,
             trace=trace,
         )
-        self._image = MetadataImage()
+        self.partition_count = 0  # of those that keep groups; 0 before their topic exists
         self.is_asked = False
 
     # -- where groups are
-
-    @property
-    def partition_count(self) -> int:
-        """How many partitions keep groups; 0 before the topic exists."""
-        topic = self._image.topics_by_name.get(OFFSETS_TOPIC)
-        return 0 if topic is None else len(topic.partitions)
 
     @property
     def is_settled(self) -> bool:
@@ -169,7 +163,8 @@ class Groups:
 
     def published(self, delta: MetadataDelta, now: Instant) -> None:
         """The metadata changed."""
-        self._image = delta.after
+        topic = delta.after.topics_by_name.get(OFFSETS_TOPIC)
+        self.partition_count = 0 if topic is None else len(topic.partitions)
         self.runtime.check()
         self.runtime.image_changed(delta, now)
 

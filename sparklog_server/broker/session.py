@@ -9,7 +9,9 @@ call and itself are answered.
 
 from collections import deque
 from enum import Enum
-from typing import Protocol, final
+from typing import Final, Protocol, final
+
+import msgspec
 
 from sparklog.effects import Chunk
 from sparklog.model import Instant, Micros, SessionId
@@ -21,24 +23,21 @@ Used = tuple[int, int, int]
 """What a request used, once its broker has any quota: its bytes, ns of work, and the ms to rest for the changes it made to the cluster."""
 
 
-class Call:
+class Call(msgspec.Struct, eq=False):
     """One request on its way: where its answer goes and how it is to be written.
 
     `answer` is None until it is known, and empty once it has left. `waiting` is what a parked request waits by, `used` what counts
     towards the quotas of its client.
     """
 
-    __slots__ = ("answer", "api_key", "client_id", "correlation_id", "session", "used", "version", "waiting")
-
-    def __init__(self, session: "Session", api_key: int, version: int, correlation_id: int, client_id: str | None) -> None:
-        self.session = session
-        self.api_key = api_key
-        self.version = version
-        self.correlation_id = correlation_id
-        self.client_id = client_id
-        self.answer: list[Chunk] | None = None
-        self.waiting: Waiting | None = None
-        self.used: Used | None = None
+    session: "Session"
+    api_key: int
+    version: int
+    correlation_id: int
+    client_id: str | None
+    answer: list[Chunk] | None = None
+    waiting: "Waiting | None" = None
+    used: "Used | None" = None
 
 
 class Session:
@@ -94,6 +93,12 @@ class Parked(Enum):
     MUTING = "later requests of the session wait"
     SILENT = "there will be no answer"
     MUTING_SILENT = "later requests of the session wait, though there will be no answer"
+
+
+# To name a member of an enum takes as long as two calls, and every request asks for these.
+FLOWING: Final = Parked.FLOWING
+SILENT: Final = Parked.SILENT
+MUTING_SILENT: Final = Parked.MUTING_SILENT
 
 
 class Wakeable(Protocol):

@@ -245,7 +245,8 @@ class Runtime:
         if active.loading is not None:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         self._gather(index, active, active.shard.decide(command, token, now), now)
-        self._arm(active)
+        if index not in self._gathering:  # else `flush` does, once for all that it gathered
+            self._arm(active)
         return _NONE
 
     def abandoned(self, index: int, token: object) -> None:
@@ -309,14 +310,16 @@ class Runtime:
     def _gather(self, index: int, active: _Active, decision: Decision, now: Instant) -> None:
         """Replay the records of a decision, and have them appended with those of the whole turn."""
         if decision.records:
-            sizes = [record_size_max(record.key, record.value, ()) for record in decision.records]
-            batch_bytes_max = active.partition.batch_bytes_max
+            batch_bytes_max, needed = active.partition.batch_bytes_max, 0
+            for record in decision.records:
+                needed += record_size_max(record.key, record.value, ())
             room = batch_bytes_max - (HEADER_SIZE if active.builder is None else active.builder.size)
-            is_kept = room >= sum(sizes) or self._append(index, active, now)
-            for position, record in enumerate(decision.records):
+            is_kept = needed <= room or self._append(index, active, now)
+            for record in decision.records:
                 # One decision lies in one batch, unless it alone is larger than a batch may be.
-                if is_kept and active.builder is not None and active.builder.size + sizes[position] > batch_bytes_max:
-                    is_kept = self._append(index, active, now)
+                if needed > batch_bytes_max - HEADER_SIZE and is_kept and active.builder is not None:
+                    size = record_size_max(record.key, record.value, ())
+                    is_kept = active.builder.size + size <= batch_bytes_max or self._append(index, active, now)
                 if not is_kept:
                     self.refused.extend((answer.token, ErrorCode.COORDINATOR_NOT_AVAILABLE) for answer in decision.answers)
                     return
@@ -345,6 +348,7 @@ class Runtime:
             del self._gathering[index]
             active = self._active.get(index)
             if active is not None and self._append(index, active, now):
+                self._arm(active)
                 self._await(index, active, now)
 
     def _append(self, index: int, active: _Active, now: Instant) -> bool:

@@ -1,6 +1,7 @@
 """OffsetCommit, OffsetFetch and OffsetDelete: topics are checked here, the rest is for the shard that keeps the group."""
 
-from typing import cast
+from functools import partial
+from typing import Final, cast
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant
@@ -36,6 +37,11 @@ from sparklog_server.broker.coordinated import Refusal, ask, gather
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.coordinator.group.offsets import refused_commit
 
+# To name a member of an enum takes as long as two calls, and commits come often.
+_NONE: Final = ErrorCode.NONE
+_READ: Final = Operation.READ
+_GROUP: Final = Resource.GROUP
+_TOPIC: Final = Resource.TOPIC
 _TOPIC_IDS_SINCE = 10
 _MANY_GROUPS_SINCE = 8
 _GROUP_ERROR_SINCE = 2
@@ -43,17 +49,13 @@ _GROUP_ERROR_SINCE = 2
 
 def offset_commit(context: Context, call: Call, request: OffsetCommitRequest, now: Instant) -> Message | Parked:
     """Store how far a group has read; topics that are not there or may not be read are refused each for itself."""
-
-    def refusal(code: ErrorCode) -> OffsetCommitResponse:
-        return refused_commit(request, code)
-
-    if not context.allow(call, Operation.READ, Resource.GROUP, request.group_id):
-        return refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if not context.allow(call, _READ, _GROUP, request.group_id):
+        return refused_commit(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     refused: dict[int, OffsetCommitResponseTopic] = {}
     accepted: list[OffsetCommitRequestTopic] = []
     for position, topic in enumerate(request.topics):
         code = _name_topic(context, call, topic) if call.version >= _TOPIC_IDS_SINCE else _check_topic(context, call, topic.name)
-        if code is ErrorCode.NONE:
+        if code is _NONE:
             accepted.append(topic)
         else:
             refused[position] = OffsetCommitResponseTopic(
@@ -65,7 +67,7 @@ def offset_commit(context: Context, call: Call, request: OffsetCommitRequest, no
                 ],
             )
     if not refused:
-        return ask(context, call, request.group_id, request, refusal, now)
+        return ask(context, call, request.group_id, request, partial(refused_commit, request), now)
     if not accepted:
         return OffsetCommitResponse(topics=list(refused.values()))
 
@@ -81,7 +83,7 @@ def offset_commit(context: Context, call: Call, request: OffsetCommitRequest, no
         retention_time_ms=request.retention_time_ms,
         topics=accepted,
     )
-    return ask(context, call, request.group_id, part, lambda code: refused_commit(part, code), now, finish)
+    return ask(context, call, request.group_id, part, partial(refused_commit, part), now, finish)
 
 
 def _name_topic(context: Context, call: Call, topic: OffsetCommitRequestTopic) -> ErrorCode:
@@ -93,9 +95,9 @@ def _name_topic(context: Context, call: Call, topic: OffsetCommitRequestTopic) -
 
 
 def _check_topic(context: Context, call: Call, name: str) -> ErrorCode:
-    if not context.allow(call, Operation.READ, Resource.TOPIC, name):
+    if not context.allow(call, _READ, _TOPIC, name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    return ErrorCode.NONE if name in context.image.topics_by_name else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return _NONE if name in context.image.topics_by_name else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def offset_fetch(context: Context, call: Call, request: OffsetFetchRequest, now: Instant) -> Message | Parked:
@@ -231,7 +233,7 @@ def offset_delete(context: Context, call: Call, request: OffsetDeleteRequest, no
     accepted: list[OffsetDeleteRequestTopic] = []
     for position, topic in enumerate(request.topics):
         code = _check_topic(context, call, topic.name)
-        if code is ErrorCode.NONE:
+        if code is _NONE:
             accepted.append(topic)
         else:
             parts = [OffsetDeleteResponsePartition(partition_index=part.partition_index, error_code=code) for part in topic.partitions]

@@ -1,7 +1,7 @@
 """The requests of group members and of those who look after groups: checked here, decided by the shard that keeps the group."""
 
 from collections.abc import Callable
-from typing import cast
+from typing import Final, cast
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant
@@ -24,6 +24,9 @@ from sparklog_server.broker.context import Context
 from sparklog_server.broker.coordinated import Gathered, Part, Refusal, ask, command_of, gather
 from sparklog_server.broker.session import Call, Parked
 
+# To name a member of an enum takes as long as two calls, and heartbeats come often.
+_READ: Final = Operation.READ
+_GROUP: Final = Resource.GROUP
 _NAMED_PROTOCOL_SINCE = 7
 _GROUP_OPERATIONS = (Operation.READ, Operation.DELETE, Operation.DESCRIBE)
 _UNKNOWN_OPERATIONS = -2147483648
@@ -46,7 +49,11 @@ def sync_group(context: Context, call: Call, request: SyncGroupRequest, now: Ins
 
 def heartbeat(context: Context, call: Call, request: HeartbeatRequest, now: Instant) -> Message | Parked:
     """A member lives, and learns whether its group rebalances."""
-    return _ask(context, call, request.group_id, request, lambda code: HeartbeatResponse(error_code=code), now)
+    return _ask(context, call, request.group_id, request, _refused_heartbeat, now)
+
+
+def _refused_heartbeat(code: ErrorCode) -> Message:
+    return HeartbeatResponse(error_code=code)
 
 
 def leave_group(context: Context, call: Call, request: LeaveGroupRequest, now: Instant) -> Message | Parked:
@@ -67,7 +74,7 @@ def consumer_group_heartbeat(context: Context, call: Call, request: ConsumerGrou
 
 
 def _ask(context: Context, call: Call, group_id: str, request: Message, refusal: Refusal, now: Instant) -> Message | Parked:
-    if not context.allow(call, Operation.READ, Resource.GROUP, group_id):
+    if not context.allow(call, _READ, _GROUP, group_id):
         return refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if not group_id:
         return refusal(ErrorCode.INVALID_GROUP_ID)

@@ -67,7 +67,13 @@ class Offsets:
     def replay(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
         """A commit, or its end."""
         if value is not None:
-            self._groups.setdefault(key.group, {}).setdefault(key.topic, {})[key.partition] = value
+            topics = self._groups.get(key.group)
+            if topics is None:
+                topics = self._groups[key.group] = {}
+            partitions = topics.get(key.topic)
+            if partitions is None:
+                partitions = topics[key.topic] = {}
+            partitions[key.partition] = value
             return
         topics = self._groups.get(key.group)
         partitions = None if topics is None else topics.get(key.topic)
