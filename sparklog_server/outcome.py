@@ -21,10 +21,27 @@ class Outcome(msgspec.Struct, Generic[RecordT, ReplyT], frozen=True):
     is_atomic: bool = True
 
 
+STRING_BYTES_MAX = 32_767
+"""The most bytes of UTF-8 that any string of the protocol has."""
+
+
+def cut(text: str, bytes_max: int = STRING_BYTES_MAX) -> str:
+    """As much of `text` from its beginning as fits `bytes_max` bytes of UTF-8, in whole characters.
+
+    For texts made of names that clients chose: a name may be as long as a string on the wire, so what is made of it may not fit.
+    """
+    if 4 * len(text) <= bytes_max:
+        return text
+    return text.encode()[:bytes_max].decode(errors="ignore")
+
+
 class Refused(Exception):
-    """Raised within a decision: the request, or the part of it under decision, is answered with this error and changes nothing."""
+    """Raised within a decision: the request, or the part of it under decision, is answered with this error and changes nothing.
+
+    The message is cut to what an answer can hold.
+    """
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         super().__init__(message or code.name)
         self.code = code
-        self.message = message
+        self.message = None if message is None else cut(message)

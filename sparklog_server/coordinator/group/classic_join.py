@@ -8,6 +8,7 @@ from sparklog.wire.messages.join_group import JoinGroupRequest
 from sparklog_server.coordinator.command import Command
 from sparklog_server.coordinator.shard import Answer
 from sparklog_server.coordinator.timers import Timer
+from sparklog_server.outcome import STRING_BYTES_MAX, cut
 
 from .classic import ClassicGroup, State
 from .classic_member import ClassicMember, Deadline, Due, by_name
@@ -19,6 +20,7 @@ MEMBER_ID_REQUIRED_SINCE = 4
 SKIP_ASSIGNMENT_SINCE = 9
 PENDING_JOINS_MAX = 100_000
 """Member ids that a group has given out and that nobody has joined with: Kafka knows no limit."""
+_UUID_BYTES = len("-00000000-0000-0000-0000-000000000000")
 
 
 class Joining:
@@ -136,10 +138,10 @@ class Joins:
     # -- newcomers
 
     def _new_member_id(self, prefix: str) -> str:
-        """`prefix` and a random UUID of RFC 9562's version 4: nobody guesses the id of another."""
+        """`prefix` and a random UUID of RFC 9562's version 4: nobody guesses the id of another. A prefix too long for an id is cut."""
         random = int.from_bytes(self._entropy(16), "big")
         text = f"{random & ~(0xF << 76) & ~(0x3 << 62) | 0x4 << 76 | 0x2 << 62:032x}"
-        return f"{prefix}-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+        return f"{cut(prefix, STRING_BYTES_MAX - _UUID_BYTES)}-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
     def _give_member_id(self, group: ClassicGroup, join: Joining) -> None:
         """KIP-394: whoever is not there any more to come back with its id never becomes a member that others wait for."""

@@ -6,6 +6,7 @@ from sparklog.errors import ErrorCode
 from sparklog.model import Uuid
 from sparklog.wire.messages.consumer_group_describe import Assignment, DescribedGroup, Member, TopicPartitions
 from sparklog_server.metadata.image import MetadataImage
+from sparklog_server.outcome import cut
 
 from .assignors import NOTHING_ASSIGNED
 from .group import Group
@@ -20,7 +21,7 @@ def described(group_id: str, group: Group | None, image: MetadataImage, default_
     """A group and its members; GROUP_ID_NOT_FOUND if it is none of this kind. Topics that are gone are left out."""
     if not isinstance(group, ModernGroup):
         what = "not found" if group is None else "is not a consumer group"  # as Kafka says it, whose tools print it
-        return DescribedGroup(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}.", group_id)
+        return DescribedGroup(ErrorCode.GROUP_ID_NOT_FOUND, cut(f"Group {group_id} {what}."), group_id)
     return DescribedGroup(
         group_id=group_id,
         group_state=group.state_name(),

@@ -3,6 +3,7 @@
 from sparklog.errors import ErrorCode
 from sparklog.wire.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from sparklog.wire.messages.list_groups import ListedGroup, ListGroupsRequest
+from sparklog_server.outcome import cut
 
 from .classic import ClassicGroup, State
 from .group import Group
@@ -28,7 +29,8 @@ def described(group_id: str, group: Group | None, version: int) -> DescribedGrou
         answer = DescribedGroup(group_id=group_id, group_state=State.DEAD.value)
         if version >= NOT_FOUND_SINCE:
             answer.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-            answer.error_message = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a classic group."
+            what = "not found" if group is None else "is not a classic group"
+            answer.error_message = cut(f"Group {group_id} {what}.")
         return answer
     protocol = group.protocol if group.state is State.STABLE else None
     return DescribedGroup(
