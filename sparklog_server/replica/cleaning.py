@@ -114,6 +114,9 @@ class Cleaning:
     def removed(self, partition: Partition, directory: Directory) -> None:
         """A log is gone: its checkpoint must not vouch for the next topic of its name."""
         self._uncleanable.pop(partition, None)
+        work = self._rounds.get(partition)
+        if work is not None and work.ticket is None:
+            self._drop(work)  # its next job would meet, under the same paths, the files of another log
         if partition.topic_partition in self._named.get(directory, {}):
             self._dirty[directory] = None
 

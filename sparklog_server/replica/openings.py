@@ -45,8 +45,8 @@ class Openings:
         self._held: dict[TopicPartition, None] = {}
 
     def holds(self, topic_partition: TopicPartition) -> bool:
-        """Whether a job begins or renames the files of a partition of this name."""
-        return topic_partition in self._held
+        """Whether a job begins or renames the files of a partition of this name, or is going to begin them."""
+        return topic_partition in self._held or any(topic_partition in queue for queue in self._queues.values())
 
     def awaited(self, directory: Directory) -> int:
         """How many logs are to be begun in a directory."""

@@ -59,6 +59,18 @@ def test_partitions_whose_creation_a_crash_interrupted_are_there_after_it(seed: 
     assert world.read("t") == (0, [b"kept", b"x"] if seed % 2 else [b"x"])
 
 
+@pytest.mark.parametrize("partitions", [130, 144, MANY])
+def test_partitions_that_wait_for_their_job_are_not_begun_twice_when_their_leader_epoch_moves_on(partitions: int) -> None:
+    world = ByHand(**{"sparklog.ack.flush": "never"})
+    world.create("t", partitions)
+    world.power_cut(1)  # nothing was begun; what is shown before it is synced gets a new epoch, in a second change to the metadata
+    assert len(world.held) == 1
+    assert [world.send("t", b"x", partition=partition) for partition in (0, partitions - 1)] == [NOT_YET] * 2
+    world.run_all()
+    assert [world.send("t", b"x", partition=partition) for partition in range(partitions)] == [0] * partitions
+    assert world.read("t", partition=partitions - 1) == (0, [b"x"])
+
+
 def test_a_topic_deleted_while_its_logs_are_begun_leaves_nothing() -> None:
     world = ByHand()
     world.create("t", MANY)
@@ -186,6 +198,28 @@ def test_a_round_of_compaction_under_way_touches_no_file_of_the_next_log(seed: i
     assert world.send("t", b"new", key=b"k") == 0
     assert not [name for name in world.disk.list("/data/t-0") if name.endswith((".cleaned", ".swap", ".deleted"))]
     world.power_cut(seed)
+    assert world.read("t") == (0, [b"new"])
+
+
+def test_a_round_of_compaction_that_rests_when_its_topic_goes_is_not_taken_up_in_the_next_of_its_name() -> None:
+    world = ByHand(**COMPACTED, **{"log.cleaner.io.max.bytes.per.second": "100000"})
+    world.create("t")
+    for at in range(40):
+        assert world.send("t", bytes(100_000), key=b"%d" % (at % 3)) == 0
+    world.wait(16_000)
+    world.run_all()  # a piece of the round; for the next it has to wait some seconds
+    world.delete("t")
+    world.create("t")
+    for _ in range(3):
+        world.run_all()
+        world.wait(100)
+    assert world.send("t", b"new", key=b"k") == 0
+    touched: list[str] = []
+    world.disk.fault = lambda _, path: touched.append(path) if "/t-0/" in path and not path.endswith(".tmp") else None
+    world.wait(60_000)
+    assert [run for run in world.held if "_work" in repr(run.job)] == []
+    world.run_all()
+    assert not [path for path in touched if path.endswith(".cleaned")]
     assert world.read("t") == (0, [b"new"])
 
 
