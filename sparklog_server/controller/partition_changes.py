@@ -28,10 +28,12 @@ def elect_leaders(image: MetadataImage, request: ElectLeadersRequest) -> Outcome
     """Have the preferred replicas lead, or any replica where there is no leader; of all partitions only those are told that needed it."""
     if request.election_type not in (PREFERRED, UNCLEAN):
         return _election_refused(request, ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}")
-    is_all = request.topic_partitions is None
     asked: list[tuple[str, Sequence[int]]]
     if request.topic_partitions is None:
-        asked = [(name, range(len(topic.partitions))) for name, topic in image.topics_by_name.items()]
+        asked = [
+            (name, [index for index, one in enumerate(topic.partitions) if _needs_election(one, request.election_type)])
+            for name, topic in image.topics_by_name.items()
+        ]
     else:
         asked = [(topic.topic, topic.partitions) for topic in request.topic_partitions]
     records: list[Message] = []
@@ -48,8 +50,7 @@ def elect_leaders(image: MetadataImage, request: ElectLeadersRequest) -> Outcome
                 chosen[name, index] = None
             except Refused as refusal:
                 result.error_code, result.error_message = refusal.code, refusal.message
-            if not is_all or result.error_code != ErrorCode.ELECTION_NOT_NEEDED:
-                told.append(result)
+            told.append(result)
         results.append(ReplicaElectionResult(topic=name, partition_result=told))
     if len(records) > RECORDS_PER_REQUEST_MAX:
         return _election_refused(request, ErrorCode.POLICY_VIOLATION, _TOO_LARGE)
@@ -72,6 +73,10 @@ def election_refusal(request: ElectLeadersRequest, code: ErrorCode, message: str
     return ElectLeadersResponse(error_code=code, replica_election_results=results)
 
 
+def _needs_election(partition: PartitionImage, election_type: int) -> bool:
+    return partition.leader != partition.replicas[0] if election_type == PREFERRED else partition.leader == NO_LEADER
+
+
 def _elected(image: MetadataImage, name: str, index: int, election_type: int) -> Message:
     """The record that gives one partition its leader; raises Refused."""
     topic = image.topics_by_name.get(name)
@@ -81,11 +86,10 @@ def _elected(image: MetadataImage, name: str, index: int, election_type: int) ->
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name}-{index}")
     partition = topic.partitions[index]
     preferred = partition.replicas[0]
-    is_preferred = election_type == PREFERRED
-    if partition.leader == preferred if is_preferred else partition.leader != NO_LEADER:
+    if not _needs_election(partition, election_type):
         raise Refused(ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
     is_acceptable = acceptable(image, partition)
-    if is_preferred:
+    if election_type == PREFERRED:
         if preferred not in partition.isr or not is_acceptable(preferred):
             raise Refused(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available.")
         return PartitionChangeRecord(partition_id=index, topic_id=topic.topic_id, leader=preferred)
