@@ -53,10 +53,23 @@ class OsFile:
     """A file of the operating system, its descriptor opened on need.
 
     Invariants: only `[0, size)` counts, whatever a failed write left behind it; after `close` the descriptor is no longer taken away by the
-    bound on open files, goes when the last slice that holds this object does, and is never opened again.
+    bound on open files, goes when the last slice that holds this object does, and is never opened again. Other threads than the loop's may
+    read it; what they opened is theirs alone.
     """
 
-    __slots__ = ("__weakref__", "_disk", "_fd", "_has_new_name", "_place", "_seen_size", "_was_read", "is_closed", "path", "size")
+    __slots__ = (
+        "__weakref__",
+        "_disk",
+        "_fd",
+        "_has_new_name",
+        "_is_of_job",
+        "_place",
+        "_seen_size",
+        "_was_read",
+        "is_closed",
+        "path",
+        "size",
+    )
 
     def __init__(self, disk: "OsDisk", path: str, size: int, *, has_new_name: bool = False, place: str | None = None) -> None:
         self.path = path
@@ -65,6 +78,7 @@ class OsFile:
         self._disk = disk
         self._fd = _CLOSED
         self._has_new_name = has_new_name
+        self._is_of_job = not disk.is_loop
         self._place = place
         self._seen_size = size
         self._was_read = False
@@ -96,7 +110,13 @@ class OsFile:
         if length <= 0:
             return b""
         try:
-            return os.pread(self.fileno(), length, position)
+            if self._is_of_job or self._disk.is_loop:
+                return os.pread(self.fileno(), length, position)
+            fd = self._disk.borrow_descriptor(self)
+            try:
+                return os.pread(fd, length, position)
+            finally:
+                os.close(fd)
         except OSError as error:
             raise _storage_error(self.path, "read", error) from error
 
@@ -126,9 +146,10 @@ class OsFile:
 class OsDisk:
     """The file system of this machine, with at most `open_files_max` descriptors held by files that are not closed.
 
-    Only the thread that made it, the loop's, takes descriptors away; jobs in other threads may open files and must close them. Invariant:
-    `_open` has one entry per file that holds a descriptor, in the order of a clock hand: who was used since the hand last
-    passed stays.
+    Only the thread that made it, the loop's, opens descriptors under this bound and takes them away: one that a job of another thread has
+    opened could go between being looked up and being used, and its number name another file by then. So jobs must drop what they open.
+    Invariant: `_open` has one entry per file that holds a descriptor of the loop's, in the order of a clock hand: who was used since the
+    hand last passed stays.
     """
 
     def __init__(self, *, open_files_max: int = OPEN_FILES_MAX, is_read_only: bool = False) -> None:
@@ -141,6 +162,11 @@ class OsDisk:
         self._loop_thread = get_ident()
         self._locks: dict[str, int] = {}
         self._replaced_count = 0
+
+    @property
+    def is_loop(self) -> bool:
+        """Whether this is the loop's thread."""
+        return get_ident() == self._loop_thread
 
     def open(self, path: str, *, create: bool = False) -> OsFile:
         """Open for appending and reading; with `create`, a missing file is made empty."""
@@ -156,22 +182,31 @@ class OsDisk:
 
     def open_descriptor(self, file: OsFile, flags: int | None = None) -> int:
         """Give `file` a descriptor, and take one away from a file that was not used lately if there are too many."""
-        if file.is_closed:
-            # Its path may name another file by now: a topic was deleted, and another has its name.
-            raise StorageError(file.path, "open", "the file was closed meanwhile")
-        if flags is None:
-            flags = os.O_RDONLY if self._is_read_only else os.O_RDWR
-        with _storage(file.path, "open"):
-            fd = os.open(file.path, flags | os.O_CLOEXEC, 0o644)
+        fd = self._open_anew(file, flags)
+        if not self.is_loop:
+            file._fd = fd
+            return fd
         with self._guard:
             file._fd = fd
             self._open.append(weakref.ref(file))
             self._take_away()
         return fd
 
+    def borrow_descriptor(self, file: OsFile) -> int:
+        """A descriptor of a file of the loop's for one call of another thread, which closes it."""
+        with self._guard:
+            return os.dup(file._fd) if file._fd >= 0 else self._open_anew(file)
+
+    def _open_anew(self, file: OsFile, flags: int | None = None) -> int:
+        if file.is_closed:
+            # Its path may name another file by now: a topic was deleted, and another has its name.
+            raise StorageError(file.path, "open", "the file was closed meanwhile")
+        if flags is None:
+            flags = os.O_RDONLY if self._is_read_only else os.O_RDWR
+        with _storage(file.path, "open"):
+            return os.open(file.path, flags | os.O_CLOEXEC, 0o644)
+
     def _take_away(self) -> None:
-        if get_ident() != self._loop_thread:
-            return  # the loop may be between `fileno` and the call that uses it
         for _ in range(2 * len(self._open)):
             if len(self._open) <= self._open_files_max:
                 return

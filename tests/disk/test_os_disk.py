@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 
@@ -214,3 +215,57 @@ def test_a_closed_file_that_gave_up_its_descriptor_is_not_taken_for_another_of_i
     disk.open(f"{tmp_path}/t-0/log", create=True).append(b"of the new topic")
     with pytest.raises(StorageError, match="closed"):
         old.pread(0, 16)
+
+
+def test_a_descriptor_that_a_job_opened_is_not_taken_away_before_the_job_is_done_with_it(tmp_path: Path) -> None:
+    disk = OsDisk(open_files_max=1)
+    disk.write(f"{tmp_path}/log", b"content")
+    with ThreadPoolExecutor(1) as job:
+        file = job.submit(disk.open, f"{tmp_path}/log").result()
+        assert job.submit(file.pread, 0, 1).result() == b"c"
+        others = [disk.open(f"{tmp_path}/{index}", create=True) for index in range(5)]
+        disk.rename(f"{tmp_path}/log", f"{tmp_path}/log.deleted")
+        file.close()
+        assert job.submit(file.pread, 0, 7).result() == b"content"
+    before = descriptors()
+    del file
+    assert (descriptors() - before, len(others)) == (-1, 5)
+
+
+def test_a_job_that_reads_a_file_of_the_loop_never_reads_another_under_its_descriptor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = OsDisk(open_files_max=1)
+    read = disk.open(f"{tmp_path}/read", create=True)
+    read.append(b"right")
+    is_about_to_read, may_read = threading.Event(), threading.Event()
+    real = os.pread
+
+    def late(fd: int, length: int, position: int) -> bytes:
+        is_about_to_read.set()
+        assert may_read.wait(10)
+        return real(fd, length, position)
+
+    monkeypatch.setattr(os, "pread", late)
+    with ThreadPoolExecutor(1) as job:
+        reading = job.submit(read.pread, 0, 5)
+        assert is_about_to_read.wait(10)
+        others = [disk.open(f"{tmp_path}/{index}", create=True) for index in range(3)]
+        for other in others:
+            other.append(b"wrong")
+        may_read.set()
+        assert reading.result() == b"right"
+    read.close()
+    assert read.pread(0, 0) == b""
+
+
+def test_a_job_is_refused_a_closed_file_whose_descriptor_is_gone(tmp_path: Path) -> None:
+    disk = OsDisk(open_files_max=1)
+    old = disk.open(f"{tmp_path}/old", create=True)
+    old.append(b"x")
+    others = [disk.open(f"{tmp_path}/{index}", create=True) for index in range(3)]
+    for other in others:
+        other.append(b"x")
+    old.close()
+    with ThreadPoolExecutor(1) as job, pytest.raises(StorageError, match="closed"):
+        job.submit(old.pread, 0, 1).result()
