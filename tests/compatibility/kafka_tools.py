@@ -18,12 +18,22 @@ PRODUCER_PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
 
 def kafka_tool(main_class: str, *arguments: str | Path, given: str = "", complaints: Sequence[str] = ()) -> str:
     """Run a tool with `given` on its standard input; its standard output, once it has ended well and warned of nothing but `complaints`."""
-    require_kafka_tools()
-    log4j = PROJECT / "conf" / "kafka-tools-log4j2.properties"
-    command = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile={log4j}"]
-    command += ["-cp", f"{KAFKA_JARS}/*", main_class, *map(str, arguments)]
-    run = subprocess.run(command, input=given, capture_output=True, text=True, timeout=60, check=False)
+    run = _run(main_class, arguments, given)
     assert run.returncode == 0, run.stderr + run.stdout
     found = [line for line in run.stderr.splitlines() if not line.startswith("Processed a total of")]
     assert sorted(found) == sorted(complaints), "\n".join(found)
     return run.stdout
+
+
+def all_that_is_said(main_class: str, *arguments: str | Path) -> str:
+    """Run a tool; all that it prints, complaints and standard error included, whatever its end."""
+    run = _run(main_class, arguments, "")
+    return run.stdout + run.stderr
+
+
+def _run(main_class: str, arguments: Sequence[str | Path], given: str) -> "subprocess.CompletedProcess[str]":
+    require_kafka_tools()
+    log4j = PROJECT / "conf" / "kafka-tools-log4j2.properties"
+    command = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile={log4j}"]
+    command += ["-cp", f"{KAFKA_JARS}/*", main_class, *map(str, arguments)]
+    return subprocess.run(command, input=given, capture_output=True, text=True, timeout=60, check=False)
