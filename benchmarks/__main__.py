@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-NOT_BENCHMARKS = {"__init__", "__main__", "harness", "raw", "rdkafka"}
+NOT_BENCHMARKS = {"__init__", "__main__", "group_members", "harness", "raw", "rdkafka"}
 
 
 def names() -> list[str]:
