@@ -53,7 +53,7 @@ _KEY_AND_VERSION = struct.Struct(">hh")
 def decode_request_header(frame: bytes | bytearray | memoryview) -> tuple[RequestHeader, memoryview]:
     """The header of a request frame (without length prefix) and its body; raises UnsupportedVersion or DecodeError."""
     view = frame if isinstance(frame, memoryview) else memoryview(frame)
-    plan = _REQUEST_HEADER_PROGRAMS.get(bytes(view[:4]))
+    plan = _REQUEST_HEADER_PROGRAMS.get(_KEY_AND_VERSION.unpack_from(view)) if len(view) >= _KEY_AND_VERSION.size else None
     try:
         header, position = codec.decode_prefix(plan or _header_program_of_unknown(view), view)
     except ValueError as error:
@@ -112,7 +112,7 @@ def _header_program_of_unknown(view: memoryview) -> codec.Program:
 
 
 _REQUEST_HEADER_PROGRAMS = {
-    _KEY_AND_VERSION.pack(api.key, version): _request_header_program(api.key, version)
+    (api.key, version): _request_header_program(api.key, version)
     for api in API_BY_KEY.values()
     for version in range(api.since, api.until + 1)
 }

@@ -396,7 +396,7 @@ class Broker:
                 self._effects.extend(context.effects)
                 context.effects.clear()
                 self._publish(now)
-            elif partitions.led or context.groups.has_news:
+            elif partitions.led or context.groups.runtime.has_news:
                 for call, answer in settle(context, now):
                     self._answer(call, answer, now)
             elif self._standing.has_failures:

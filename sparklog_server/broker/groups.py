@@ -194,8 +194,7 @@ class Groups:
     @property
     def has_news(self) -> bool:
         """Whether something is to be appended, answered or begun."""
-        runtime = self.runtime
-        return bool(runtime.answers or runtime.refused or runtime.jobs or runtime.is_gathering)
+        return self.runtime.has_news
 
     def take(self, now: Instant) -> tuple[list[Answer], list[tuple[object, ErrorCode]], list[Run]]:
         """Append what was gathered; the answers, refusals and jobs that are due."""

@@ -337,9 +337,9 @@ class Runtime:
             self._gathering[index] = None
 
     @property
-    def is_gathering(self) -> bool:
-        """Whether `flush` has something to do."""
-        return bool(self._gathering)
+    def has_news(self) -> bool:
+        """Whether `flush` has something to do, or something left the shards."""
+        return bool(self._gathering or self.answers or self.refused or self.jobs)
 
     def flush(self, now: Instant) -> None:
         """The turn ends: append what it gathered, and let go of what need not wait."""

@@ -162,7 +162,7 @@ class PartitionLog:
                 append_time = known[4] if append_time >= 0 else NO_TIMESTAMP
                 return AppendResult(Offset(known[2]), Offset(known[3]), append_time, self.log_start_offset, True)
         base_offset = self.log_end_offset
-        last_offset = base_offset + header[6]
+        last_offset: Offset = base_offset + header[6]  # type: ignore[assignment]  # a call of `Offset` takes as long as any other
         active = self._segments.active
         if (
             active.file.size + len(batch) > settings.segment_bytes
@@ -175,14 +175,14 @@ class PartitionLog:
             self.epochs.assign(leader_epoch, base_offset)
         scan.stamp(batch, base_offset, leader_epoch)
         active.append(batch, last_offset, max_timestamp, settings.index_interval_bytes)
-        self.log_end_offset = Offset(last_offset + 1)
+        self.log_end_offset = last_offset + 1  # type: ignore[assignment]
         if has_producer:
             self._producers.appended(header, base_offset, max_timestamp)
             if header[5] & TRANSACTIONAL_BIT:
                 self._transactions.began(header[9], base_offset)
             if len(self._producers.producers) >= self._producers.swept_from:
                 self._producers.expire(now.wall_ms, settings.producer_id_expiration_ms)
-        return AppendResult(base_offset, Offset(last_offset), append_time, self.log_start_offset, False)
+        return AppendResult(base_offset, last_offset, append_time, self.log_start_offset, False)
 
     def append_own(self, batches: bytearray, leader_epoch: LeaderEpoch, now: Instant) -> AppendResult:
         """Append batches this broker made: offsets and epoch are stamped in place, nothing is judged. All of them or none."""
@@ -283,7 +283,8 @@ class PartitionLog:
 
     def last_stable_offset(self, high_watermark: Offset) -> Offset:
         """The end of what a reader of committed records may see; the high watermark never goes back between two calls."""
-        return max(self._transactions.last_stable_offset(high_watermark), min(self.log_start_offset, high_watermark))
+        stable = self._transactions.last_stable_offset(high_watermark)
+        return stable if stable >= high_watermark else max(stable, min(self.log_start_offset, high_watermark))
 
     def aborted_transactions(self, start: Offset, limit: Offset) -> list[AbortedTxn]:
         """The aborted transactions with records in `[start, limit)`, which must be stable. May read index files. Raises StorageError."""
@@ -330,7 +331,7 @@ class PartitionLog:
     @property
     def has_sealed_unsynced(self) -> bool:
         """Whether a segment was sealed since the last sync: it should be synced soon, whoever waits, so that a crash costs no long scan."""
-        return self._segments.has_sealed
+        return len(self._segments.sealed) > 0
 
     def sync_with_next(self, file: DiskFile) -> None:
         """Let the next sync make `file` durable too."""

@@ -27,7 +27,7 @@ class Segments:
     While `is_swapping` nothing may remove or cut the files of a settled segment: some are on their way to their names.
     """
 
-    __slots__ = ("_disk", "_sealed", "_settling", "active", "all", "is_swapping", "places")
+    __slots__ = ("_disk", "_settling", "active", "all", "is_swapping", "places", "sealed")
 
     def __init__(self, disk: Disk, segments: list[Segment]) -> None:
         self._disk = disk
@@ -35,15 +35,10 @@ class Segments:
         self.active = segments[-1]
         self.places = Places(segments)
         self.is_swapping = False
-        self._sealed = [segment for segment in segments[:-1] if segment.index is not None]
+        self.sealed = [segment for segment in segments[:-1] if segment.index is not None]  # since the last `begin_settling`
         self._settling: list[Segment] = []
 
     # -- towards the disk
-
-    @property
-    def has_sealed(self) -> bool:
-        """Whether a segment was sealed since the last `begin_settling`."""
-        return bool(self._sealed)
 
     def roll(self, directory: str, base_offset: Offset, now: Instant) -> None:
         """Seal the active segment and begin one at `base_offset`. Raises StorageError, and then nothing has changed."""
@@ -51,14 +46,14 @@ class Segments:
         if segment.file.size:
             segment.file.truncate(0)
         segment.created_ms = now.wall_ms
-        self._sealed.append(self.active)
+        self.sealed.append(self.active)
         self.all.append(segment)
         self.active = segment
 
     def begin_settling(self) -> None:
         """A sync begins that makes durable what is sealed now."""
-        self._settling += self._sealed
-        self._sealed = []
+        self._settling += self.sealed
+        self.sealed = []
 
     def settle(self) -> None:
         """That sync is done."""
@@ -74,7 +69,7 @@ class Segments:
     @property
     def first_unsettled_offset(self) -> Offset:
         """Where `settled` ends."""
-        return min(segment.base_offset for segment in (*self._sealed, *self._settling, self.active))
+        return min(segment.base_offset for segment in (*self.sealed, *self._settling, self.active))
 
     # -- compaction, retention, truncation
 
@@ -113,7 +108,7 @@ class Segments:
         while len(self.all) > 1 and self.all[-1].base_offset >= offset:
             remove_segment(self._disk, self.all.pop())
         active = self.active = self.all[-1]
-        self._sealed = [segment for segment in self._sealed if segment is not active]
+        self.sealed = [segment for segment in self.sealed if segment is not active]
         self._settling = [segment for segment in self._settling if segment is not active]
         found = active.find(offset) if offset > active.base_offset else (0, None)
         if found is not None:

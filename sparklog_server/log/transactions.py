@@ -81,6 +81,8 @@ class Transactions:
     def last_stable_offset(self, high_watermark: Offset) -> Offset:
         """Below it everything is committed and decided; the high watermark never goes back."""
         held = self._held
+        if not held and not self._open:
+            return high_watermark
         while held and held[0][1] < high_watermark:
             heappop(held)
         first_held = held[0][0] if held else high_watermark

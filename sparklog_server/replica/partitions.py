@@ -316,7 +316,7 @@ class Partitions:
         """The syncs that should begin now: at most one per directory is in flight."""
         syncs = []
         for directory in self.directories:
-            if directory.is_sync_due(now):
+            if directory.sync_at_us is not None and directory.is_sync_due(now):
                 ticket = self._tickets()
                 sync = directory.begin_sync(ticket)
                 if sync is not None:

@@ -3,6 +3,8 @@
 Sessions (KIP-227) are optional for a broker: a full fetch is answered with session id 0, so the client goes on sending full fetches.
 """
 
+from typing import Final
+
 from sparklog.effects import FileSlice
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, LeaderEpoch, Offset
@@ -21,6 +23,9 @@ from sparklog_server.log.partition_log import OffsetOutOfRange
 from sparklog_server.replica.partition import Partition, PartitionUnavailable
 from sparklog_server.replica.purgatory import PurgatoryFull
 
+# To name a member of an enum takes as long as two calls.
+_READ: Final = Operation.READ
+_TOPIC: Final = Resource.TOPIC
 _TOPIC_IDS_SINCE = 13
 _STORAGE_ERROR_SINCE = 6  # an earlier client would take it for final, and not look for the leader again
 _READ_COMMITTED = 1
@@ -60,7 +65,7 @@ class _ParkedFetch:
         quotas = self._context.quotas
         if quotas.is_set:
             room = min(room, quotas.fetch_bytes_max(self.call))
-        wanted_bytes = min(request.min_bytes, room)
+        wanted_bytes = request.min_bytes if request.min_bytes < room else room
         found_bytes = 0
         failed = False
         self._given.clear()
@@ -72,7 +77,7 @@ class _ParkedFetch:
                 part = self._read_partition(name, asked, room, at_least_one=found_bytes == 0)
                 size = 0 if part.records is None else len(part.records)
                 found_bytes += size
-                room = max(room - size, 0)
+                room = room - size if size < room else 0
                 failed |= part.error_code != 0 or part.diverging_epoch is not None
                 parts.append(part)
             responses.append(FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=parts))
@@ -131,7 +136,7 @@ class _ParkedFetch:
             part.error_code = ErrorCode.UNKNOWN_TOPIC_ID
             return part
         context = self._context
-        if not context.allow(self.call, Operation.READ, Resource.TOPIC, topic):
+        if not context.allow(self.call, _READ, _TOPIC, topic):
             part.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             return part
         partition = context.partitions.find(topic, asked.partition)
@@ -152,7 +157,8 @@ class _ParkedFetch:
                     return part
             # The log end, not the high watermark, bounds what may be asked for: a client may stand just past what is committed.
             if start < limit or start > partition.log.log_end_offset or start < part.log_start_offset:
-                given = partition.read(start, limit, min(asked.partition_max_bytes, room), at_least_one=at_least_one)
+                most = asked.partition_max_bytes if asked.partition_max_bytes < room else room
+                given = partition.read(start, limit, most, at_least_one=at_least_one)
                 if given is not None:
                     self._given.append((partition, given, limit))
                     part.records = given

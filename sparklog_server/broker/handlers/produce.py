@@ -38,6 +38,7 @@ _ATTRIBUTES_AT = 22  # the low byte of a batch's attributes
 _CODEC_BITS = 0x07
 _TRANSACTIONAL = 0x10
 _ACKS_ALL = -1
+_LEGAL_ACKS = (0, 1, _ACKS_ALL)
 # To name a member of an enum takes as long as two calls.
 _NONE: Final = ErrorCode.NONE
 _WRITE: Final = Operation.WRITE
@@ -69,7 +70,9 @@ def produce(context: Context, call: Call, request: ProduceRequest, now: Instant)
                 records: memoryview = data.records  # type: ignore[assignment]  # else there were no partition for it
                 sent.append(records)
                 if is_walked_only:
-                    is_walked_only = partition.keeps_codec and not _is_compressed(records)
+                    is_walked_only = partition.keeps_codec and not (
+                        len(records) > _ATTRIBUTES_AT and records[_ATTRIBUTES_AT] & _CODEC_BITS  # as `_is_compressed`
+                    )
     batches = sent if is_walked_only else _check_at_once(targets, sent, now)
     if batches is not None:
         return _append_all(context, call, request.acks, request.timeout_ms, response, targets, batches, now)
@@ -117,7 +120,7 @@ def _check_all(batches: Sequence[tuple[bytearray, LogSettings]], wall_ms: int) -
 
 def _topic_of(context: Context, call: Call, topic: TopicProduceData, request: ProduceRequest) -> tuple[str, ErrorCode]:
     """The topic's name, and why nothing may be written to it (or NONE)."""
-    if request.acks not in (0, 1, _ACKS_ALL):
+    if request.acks not in _LEGAL_ACKS:
         return topic.name, ErrorCode.INVALID_REQUIRED_ACKS
     name = topic.name
     if call.version >= _TOPIC_IDS_SINCE:
