@@ -7,7 +7,7 @@ from sparklog.client.failures import CorruptRecords, LogTruncated, NoOffset, Off
 from sparklog.client.fetch import EARLIEST, Errand, Fetcher
 from sparklog.client.fetch_session import FetchSession, Wanted
 from sparklog.errors import ConnectionFailed, ErrorCode
-from sparklog.model import Micros, NodeId, TopicPartition
+from sparklog.model import Micros, Millis, NodeId, TopicPartition
 from sparklog.record.batch import Record, build_batch
 from sparklog.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from sparklog.wire.messages.list_offsets import (
@@ -281,3 +281,42 @@ def test_a_topic_made_anew_begins_a_new_session() -> None:
     session.replied(99)
     session.fill(request, {T0: want(0)._replace(topic_id=bytes(15) + b"\1")})
     assert (request.session_id, len(request.topics)) == (0, 1)
+
+
+def test_a_position_told_with_its_epoch_is_held_against_the_log_once_the_leader_is_newer() -> None:
+    machine, cluster = fetcher()
+    learn(cluster, ms(200), epoch=2)
+    machine.seek(T0, 5, leader_epoch=1)
+    asked = only(machine, ms(200)).request
+    assert isinstance(asked, OffsetForLeaderEpochRequest)
+    assert (asked.topics[0].partitions[0].leader_epoch, asked.topics[0].partitions[0].current_leader_epoch) == (1, 2)
+
+
+def test_a_partition_held_back_asks_nothing_until_it_is_sought_or_reset() -> None:
+    machine, _ = fetcher(auto_offset_reset="earliest")
+    machine.hold(T0)
+    assert machine.errands(START, everyone) == []
+    assert machine.held() == (T0,)
+    machine.reset(T0)
+    assert isinstance(only(machine).request, ListOffsetsRequest)
+
+
+def test_a_partition_with_a_position_is_not_held_back() -> None:
+    machine, _ = fetcher()
+    machine.seek(T0, 5)
+    machine.hold(T0)
+    assert machine.held() == ()
+    assert isinstance(only(machine).request, FetchRequest)
+
+
+def test_a_reset_by_duration_asks_for_that_time_and_takes_the_end_where_nothing_is_as_young() -> None:
+    machine, _ = fetcher(auto_offset_reset="by_duration:PT2S")
+    machine.wall_ms = Millis(10_000)
+    errand = only(machine)
+    assert isinstance(errand.request, ListOffsetsRequest)
+    assert errand.request.topics[0].partitions[0].timestamp == 8_000
+    told = ListOffsetsPartitionResponse(partition_index=0, offset=-1)
+    machine.replied(errand, ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[told])]), START)
+    asked = only(machine).request
+    assert isinstance(asked, ListOffsetsRequest)
+    assert asked.topics[0].partitions[0].timestamp == -1

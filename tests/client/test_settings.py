@@ -27,6 +27,11 @@ def test_dotted_keys_with_text_become_typed_fields() -> None:
         ("bootstrap.servers", " , ", "empty"),
         ("security.protocol", "SSL", "security.protocol=SSL"),
         ("compression.type", "brotli", "compression.type=brotli"),
+        ("auto.offset.reset", "sometimes", "by_duration"),
+        ("auto.offset.reset", "by_duration:1h", "P1DT12H"),
+        ("group.id", "", "group.id is empty"),
+        ("group.protocol", "streams", "group.protocol=streams"),
+        ("enable.auto.commit", "true", "needs a group.id"),
     ],
 )
 def test_what_cannot_be_is_refused_with_key_and_reason(key: str, value: str, said: str) -> None:
@@ -61,3 +66,19 @@ def test_idempotence_asked_for_needs_acks_of_all() -> None:
     with pytest.raises(SettingsError, match="needs acks=all"):
         ClientSettings.from_kafka({"enable.idempotence": "true", "acks": "1"})
     assert ClientSettings.from_kafka({"acks": "1"}).required_acks == 1
+
+
+def test_what_the_broker_decides_in_the_new_protocol_is_refused() -> None:
+    with pytest.raises(SettingsError, match=r"session\.timeout\.ms is the broker's"):
+        ClientSettings.from_kafka({"group.id": "g", "group.protocol": "consumer", "session.timeout.ms": "9000"})
+    with pytest.raises(SettingsError, match=r"below session\.timeout\.ms"):
+        ClientSettings.from_kafka({"group.id": "g", "session.timeout.ms": "3000"})
+
+
+def test_a_duration_is_read_as_iso_8601_has_it() -> None:
+    def told(text: str) -> int | None:
+        return ClientSettings.from_kafka({"auto.offset.reset": text}).reset_duration_ms
+
+    assert told("by_duration:P1DT12H") == 36 * 3_600_000
+    assert told("by_duration:PT1M0.5S") == 60_500
+    assert told("earliest") is None
