@@ -1,7 +1,5 @@
 """What administrators ask of a cluster of one: Kafka's answers, also where there is nothing to do."""
 
-from typing import TypeVar
-
 import pytest
 
 from sparklog.errors import ErrorCode
@@ -12,20 +10,6 @@ from sparklog.wire.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
-from sparklog.wire.messages.create_partitions import (
-    CreatePartitionsAssignment,
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreatePartitionsTopic,
-)
-from sparklog.wire.messages.create_topics import (
-    CreatableReplicaAssignment,
-    CreatableTopic,
-    CreatableTopicResult,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
-from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from sparklog.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from sparklog.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest, DescribeLogDirsResponse
 from sparklog.wire.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse
@@ -38,9 +22,6 @@ from sparklog.wire.messages.describe_quorum import (
 )
 from sparklog.wire.messages.describe_topic_partitions import (
     Cursor,
-    DescribeTopicPartitionsRequest,
-    DescribeTopicPartitionsResponse,
-    TopicRequest,
 )
 from sparklog.wire.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
@@ -57,162 +38,16 @@ from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopi
 from sparklog.wire.messages.produce import ProduceResponse
 from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from sparklog.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
-from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import Operation, Resource
-from sparklog_server.simulation.cluster import SimulatedConnection
+from tests.broker.administering import HOSTILE_NAMES, NODE, UNKNOWN_NODE, Admin, sized
 from tests.broker.world import ACKS_ALL, PRODUCE_BY_NAME, World, produce, produced
 
-M = TypeVar("M", bound=Message)
-NODE = 1
-UNKNOWN_NODE = 7
-HOSTILE_NAMES = ("n" * 250, "..", ".", "", "a\0b", "a/b", "ü")
 NOTHING_NEEDED = "Leader election not needed for topic partition."
-
-
-class Admin:
-    """A connection that asks and gets typed answers."""
-
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.connection: SimulatedConnection = world.node.connect()
-
-    def ask(self, request: Message, version: int, reply: type[M]) -> M:
-        answer = self.world.ask(self.connection, request, version, reply)
-        assert isinstance(answer, reply)
-        return answer
-
-    def create(self, *topics: CreatableTopic, validate_only: bool = False) -> list[CreatableTopicResult]:
-        request = CreateTopicsRequest(topics=list(topics), timeout_ms=1000, validate_only=validate_only)
-        return self.ask(request, 7, CreateTopicsResponse).topics
-
-    def partitions_of(self, topic: str) -> list[int]:
-        """How its partitions are numbered, whoever leads them; empty if there is none of that name."""
-        request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
-        return [part.partition_index for part in self.ask(request, 12, MetadataResponse).topics[0].partitions]
-
-    def grow(
-        self, topic: str, count: int, assignments: list[list[int]] | None = None, *, validate_only: bool = False
-    ) -> tuple[int, str | None]:
-        given = None if assignments is None else [CreatePartitionsAssignment(one) for one in assignments]
-        asked = [CreatePartitionsTopic(name=topic, count=count, assignments=given)]
-        request = CreatePartitionsRequest(topics=asked, timeout_ms=1000, validate_only=validate_only)
-        result = self.ask(request, 3, CreatePartitionsResponse).results[0]
-        return result.error_code, result.error_message
-
-    def describe(self, *names: str, limit: int = 2000, cursor: Cursor | None = None) -> DescribeTopicPartitionsResponse:
-        topics = [TopicRequest(name) for name in names]
-        request = DescribeTopicPartitionsRequest(topics=topics, response_partition_limit=limit, cursor=cursor)
-        return self.ask(request, 0, DescribeTopicPartitionsResponse)
-
-
-def assigned(name: str, *nodes: list[int], partitions: int = -1, factor: int = -1) -> CreatableTopic:
-    """A topic with its replicas written out."""
-    assignments = [CreatableReplicaAssignment(index, one) for index, one in enumerate(nodes)]
-    return CreatableTopic(name=name, num_partitions=partitions, replication_factor=factor, assignments=assignments)
-
-
-def sized(name: str, partitions: int = 1, factor: int = 1) -> CreatableTopic:
-    """A topic by its numbers."""
-    return CreatableTopic(name=name, num_partitions=partitions, replication_factor=factor)
 
 
 @pytest.fixture
 def admin(world: World) -> Admin:
     return Admin(world)
-
-
-# -- creating and deleting
-
-
-def test_what_is_only_validated_is_answered_as_if_it_were_made_and_is_not(admin: Admin) -> None:
-    (result,) = admin.create(sized("t", 3), validate_only=True)
-    assert (result.error_code, result.num_partitions, result.replication_factor) == (0, 3, 1)
-    assert admin.partitions_of("t") == []
-    admin.create(sized("t"))
-    assert admin.grow("t", 5, validate_only=True) == (0, None)
-    assert admin.partitions_of("t") == [0]
-
-
-@pytest.mark.parametrize(
-    ("topic", "code", "said"),
-    [
-        (assigned("t", [NODE], partitions=1), ErrorCode.INVALID_REQUEST, "numPartitions was not set to -1"),
-        (assigned("t", [NODE], factor=1), ErrorCode.INVALID_REQUEST, "replication factor was not set to -1"),
-        (assigned("t", []), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "includes an empty replica list"),
-        (assigned("t", [NODE, NODE]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "includes the broker 1 more than once"),
-        (assigned("t", [UNKNOWN_NODE]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "broker 7, but no such broker is registered"),
-        (assigned("t", [-1]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "broker -1, but no such broker is registered"),
-        (sized("t", 0), ErrorCode.INVALID_PARTITIONS, "non-positive"),
-        (sized("t", -2), ErrorCode.INVALID_PARTITIONS, "non-positive"),
-        (sized("t", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR, "larger than 0"),
-        (sized("t", 1, 3), ErrorCode.INVALID_REPLICATION_FACTOR, "Unable to replicate the partition 3 time(s)"),
-        (sized("t", 1_000_000), ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions"),
-    ],
-)
-def test_a_topic_that_cannot_be_made_is_refused_with_kafkas_reason(admin: Admin, topic: CreatableTopic, code: ErrorCode, said: str) -> None:
-    (result,) = admin.create(topic)
-    assert (result.error_code, said in (result.error_message or "")) == (code, True), result.error_message
-    assert admin.partitions_of("t") == []
-
-
-def test_replicas_that_are_written_out_are_taken_by_index_and_a_gap_is_refused(admin: Admin) -> None:
-    assert admin.create(assigned("t", [NODE], [NODE]))[0].error_code == 0
-    assert admin.partitions_of("t") == [0, 1]
-    gap = CreatableTopic("u", -1, -1, [CreatableReplicaAssignment(0, [NODE]), CreatableReplicaAssignment(2, [NODE])])
-    assert admin.create(gap)[0].error_message == "partitions should be a consecutive 0-based integer sequence"
-    twice = CreatableTopic("u", -1, -1, [CreatableReplicaAssignment(0, [NODE]), CreatableReplicaAssignment(0, [NODE])])
-    assert admin.create(twice)[0].error_message == "Found multiple manual partition assignments for partition 0"
-
-
-def test_bad_names_are_refused_one_by_one_and_the_good_one_is_made(admin: Admin) -> None:
-    results = admin.create(*(sized(name) for name in HOSTILE_NAMES), sized("good"))
-    assert {one.name: one.error_code for one in results} == dict.fromkeys(HOSTILE_NAMES, ErrorCode.INVALID_TOPIC_EXCEPTION) | {"good": 0}
-
-
-def test_a_hundred_thousand_topics_in_one_request_end_the_session_and_nobody_elses(admin: Admin) -> None:
-    other = Admin(admin.world)
-    admin.connection.send(CreateTopicsRequest(topics=[sized(f"t{n}") for n in range(100_000)]), 7, CreateTopicsResponse)
-    admin.world.settle()
-    assert admin.connection.is_closed
-    assert other.create(sized("t"))[0].error_code == 0
-
-
-@pytest.mark.parametrize(
-    ("count", "assignments", "code", "said"),
-    [
-        (2, None, ErrorCode.INVALID_PARTITIONS, "Topic already has 2 partition(s)."),
-        (1, None, ErrorCode.INVALID_PARTITIONS, "The topic t currently has 2 partition(s); 1 would not be an increase."),
-        (-1, None, ErrorCode.INVALID_PARTITIONS, "would not be an increase"),
-        (4, [[NODE]], ErrorCode.INVALID_REPLICA_ASSIGNMENT, "add 2 additional partition(s), but only 1 assignment(s)"),
-        (3, [[]], ErrorCode.INVALID_REPLICA_ASSIGNMENT, "includes an empty replica list"),
-        (3, [[UNKNOWN_NODE]], ErrorCode.INVALID_REPLICA_ASSIGNMENT, "no such broker is registered"),
-        (3, [[NODE, NODE]], ErrorCode.INVALID_REPLICA_ASSIGNMENT, "more than once"),
-        (1_000_000, None, ErrorCode.POLICY_VIOLATION, "sparklog.partitions.max"),
-    ],
-)
-def test_a_topic_that_cannot_grow_stays_as_it_is(
-    admin: Admin, count: int, assignments: list[list[int]] | None, code: ErrorCode, said: str
-) -> None:
-    admin.create(sized("t", 2))
-    got, message = admin.grow("t", count, assignments)
-    assert (got, said in (message or "")) == (code, True), message
-    assert admin.partitions_of("t") == [0, 1]
-
-
-def test_a_topic_grows_by_the_replicas_that_are_written_out(admin: Admin) -> None:
-    admin.create(sized("t"))
-    assert admin.grow("t", 3, [[NODE], [NODE]]) == (0, None)
-    assert admin.partitions_of("t") == [0, 1, 2]
-    assert admin.grow("missing", 3)[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
-def test_topics_are_deleted_by_id_and_an_unknown_id_is_told_as_such(admin: Admin) -> None:
-    (made,) = admin.create(sized("t"))
-    states = [DeleteTopicState(None, made.topic_id), DeleteTopicState(None, b"x" * 16), DeleteTopicState(None, ZERO_UUID)]
-    results = admin.ask(DeleteTopicsRequest(topics=states, timeout_ms=1000), 6, DeleteTopicsResponse).responses
-    assert sorted((one.error_code, one.name) for one in results if one.name is not None) == [(0, "t")]
-    assert sorted(one.error_code for one in results if one.name is None) == [ErrorCode.INVALID_REQUEST, ErrorCode.UNKNOWN_TOPIC_ID]
-    assert admin.partitions_of("t") == []
 
 
 # -- describing
