@@ -3,9 +3,13 @@
 from functools import lru_cache
 
 
-@lru_cache(maxsize=16_384)
 def partition_for(key: str, partition_count: int) -> int:
     """Kafka's choice: Java's `String.hashCode` without its sign, modulo the number of partitions."""
+    # What is longer is no name that people give; kept by the thousand, names of 32 KB would take half a gigabyte.
+    return _kept_partition_for(key, partition_count) if len(key) <= 256 else _partition_for(key, partition_count)
+
+
+def _partition_for(key: str, partition_count: int) -> int:
     number = 0
     encoded = key.encode("utf-16-be", "surrogatepass")
     for high, low in zip(encoded[::2], encoded[1::2], strict=True):
@@ -13,3 +17,6 @@ def partition_for(key: str, partition_count: int) -> int:
     if number >= 1 << 31:
         number = (1 << 32) - number
     return 0 if number == 1 << 31 else number % partition_count
+
+
+_kept_partition_for = lru_cache(maxsize=16_384)(_partition_for)

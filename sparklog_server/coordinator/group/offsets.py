@@ -34,6 +34,8 @@ from sparklog_server.coordinator.shard import CoordinatorRecord
 from .records import OffsetCommitKey, OffsetCommitValue, encode_commit, encode_record
 
 _NO_RETENTION = -1
+_NEVER = 2**63 - 1
+"""The last time that a record can tell."""
 _NONE: Final = ErrorCode.NONE  # to name a member of an enum takes as long as two calls
 _EXPIRING_VERSION = 1
 """Of the value: the one that holds a time of expiry."""
@@ -91,7 +93,7 @@ class Offsets:
         self, request: OffsetCommitRequest, refusal: IsStale | None, now: Instant
     ) -> tuple[tuple[CoordinatorRecord, ...], OffsetCommitResponse]:
         """The records and the answer of a commit that the group allows; with a `refusal` the group has a word on each partition."""
-        expire_timestamp = now.wall_ms + request.retention_time_ms if request.retention_time_ms != _NO_RETENTION else -1
+        expire_timestamp = min(now.wall_ms + request.retention_time_ms, _NEVER) if request.retention_time_ms != _NO_RETENTION else -1
         expires = request.retention_time_ms != _NO_RETENTION
         records: list[CoordinatorRecord] = []
         response = OffsetCommitResponse(topics=[])

@@ -327,11 +327,18 @@ def decode_record(key: bytes | memoryview, value: bytes | memoryview | None) -> 
     return decoded_key, decode(kind.value, version, memoryview(value)[_PREFIX:])
 
 
-@lru_cache(maxsize=16_384)
 def encode_commit_key(group: str, topic: str, partition: int) -> tuple[OffsetCommitKey, bytes]:
     """The key of a commit and its bytes: a group commits the same partitions again and again."""
+    # What is longer is no name that people give; kept by the thousand, names of 32 KB would take a gigabyte.
+    return _kept_commit_key(group, topic, partition) if len(group) <= 256 else _commit_key(group, topic, partition)
+
+
+def _commit_key(group: str, topic: str, partition: int) -> tuple[OffsetCommitKey, bytes]:
     key = OffsetCommitKey(group, topic, partition)
     return key, _prefixed(_BY_KEY[OffsetCommitKey].number, key, 0)
+
+
+_kept_commit_key = lru_cache(maxsize=16_384)(_commit_key)
 
 
 def encode_commit(group: str, topic: str, partition: int, value: OffsetCommitValue) -> CoordinatorRecord:
