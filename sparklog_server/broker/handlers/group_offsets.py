@@ -52,28 +52,37 @@ def offset_commit(context: Context, call: Call, request: OffsetCommitRequest, no
     if not context.allow(call, _READ, _GROUP, request.group_id):
         return refused_commit(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     refused: dict[int, OffsetCommitResponseTopic] = {}
-    accepted: list[OffsetCommitRequestTopic] = []
+    accepted: dict[int, OffsetCommitRequestTopic] = {}
     for position, topic in enumerate(request.topics):
-        code = _name_topic(context, call, topic) if call.version >= _TOPIC_IDS_SINCE else _check_topic(context, call, topic.name)
-        if code is _NONE:
-            accepted.append(topic)
-        else:
-            refused[position] = OffsetCommitResponseTopic(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=[
-                    OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
-                    for partition in topic.partitions
-                ],
-            )
+        code = _name_topic(context, call, topic) if call.version >= _TOPIC_IDS_SINCE else _identify_topic(context, call, topic)
+        count = len(context.image.topics_by_name[topic.name].partitions) if code is _NONE else 0
+        kept = [partition for partition in topic.partitions if 0 <= partition.partition_index < count]
+        if len(kept) == len(topic.partitions) and code is _NONE:
+            accepted[position] = topic
+            continue
+        if kept:
+            accepted[position] = OffsetCommitRequestTopic(name=topic.name, topic_id=topic.topic_id, partitions=kept)
+        refused[position] = OffsetCommitResponseTopic(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partitions=[
+                OffsetCommitResponsePartition(partition.partition_index, code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                for partition in topic.partitions
+                if not 0 <= partition.partition_index < count
+            ],
+        )
     if not refused:
         return ask(context, call, request.group_id, request, partial(refused_commit, request), now)
     if not accepted:
         return OffsetCommitResponse(topics=list(refused.values()))
 
     def finish(reply: Message) -> Message:
-        rest = iter(cast(OffsetCommitResponse, reply).topics)
-        return OffsetCommitResponse(topics=[refused.get(position) or next(rest) for position in range(len(request.topics))])
+        for position, answered in zip(accepted, cast(OffsetCommitResponse, reply).topics, strict=True):
+            if position in refused:
+                refused[position].partitions += answered.partitions
+            else:
+                refused[position] = answered
+        return OffsetCommitResponse(topics=[refused[position] for position in range(len(request.topics))])
 
     part = OffsetCommitRequest(
         group_id=request.group_id,
@@ -81,7 +90,7 @@ def offset_commit(context: Context, call: Call, request: OffsetCommitRequest, no
         member_id=request.member_id,
         group_instance_id=request.group_instance_id,
         retention_time_ms=request.retention_time_ms,
-        topics=accepted,
+        topics=list(accepted.values()),
     )
     return ask(context, call, request.group_id, part, partial(refused_commit, part), now, finish)
 
@@ -92,6 +101,14 @@ def _name_topic(context: Context, call: Call, topic: OffsetCommitRequestTopic) -
         return ErrorCode.UNKNOWN_TOPIC_ID
     topic.name = known.name
     return _check_topic(context, call, known.name)
+
+
+def _identify_topic(context: Context, call: Call, topic: OffsetCommitRequestTopic) -> ErrorCode:
+    """Write down which topic of that name it is: offsets of one since deleted are not those of the next (KIP-848's topic ids)."""
+    code = _check_topic(context, call, topic.name)
+    if code is _NONE:
+        topic.topic_id = context.image.topics_by_name[topic.name].topic_id
+    return code
 
 
 def _check_topic(context: Context, call: Call, name: str) -> ErrorCode:
@@ -114,12 +131,18 @@ def offset_fetch(context: Context, call: Call, request: OffsetFetchRequest, now:
             )
         ]
     asked: list[tuple[str, Message, Refusal]] = []
+    whole: dict[str, None] = {}
     early: dict[int, OffsetFetchResponseGroup] = {}
     left_out: dict[int, list[tuple[int, OffsetFetchResponseTopics]]] = {}
     for position, group in enumerate(groups):
         if not context.allow(call, Operation.DESCRIBE, Resource.GROUP, group.group_id):
             early[position] = _refused_group(group, ErrorCode.GROUP_AUTHORIZATION_FAILED)
             continue
+        if group.topics is None:
+            if group.group_id in whole:  # a few bytes that ask for all of a large group, again and again, would fill the memory
+                early[position] = _refused_group(group, ErrorCode.INVALID_REQUEST)
+                continue
+            whole[group.group_id] = None
         left_out[position] = _leave_out(context, call, group)
         asked.append((group.group_id, _fetch_of(group, request), _refusal_of(group)))
 
@@ -134,7 +157,7 @@ def offset_fetch(context: Context, call: Call, request: OffsetFetchRequest, now:
                     one.topics = [topic for topic in one.topics if context.allow(call, Operation.DESCRIBE, Resource.TOPIC, topic.name)]
                 _complete(context, call, one, left_out[position])
             answered.append(one)
-        return OffsetFetchResponse(groups=answered) if call.version >= _MANY_GROUPS_SINCE else _single(answered[0], call.version)
+        return OffsetFetchResponse(groups=answered) if call.version >= _MANY_GROUPS_SINCE else _single(answered[0], request, call.version)
 
     return gather(context, call, asked, combine, now)
 
@@ -165,6 +188,8 @@ def _leave_out(context: Context, call: Call, group: OffsetFetchRequestGroup) -> 
                 code = ErrorCode.UNKNOWN_TOPIC_ID
             else:
                 topic.name = known.name
+        elif (named := context.image.topics_by_name.get(topic.name)) is not None:
+            topic.topic_id = named.topic_id
         if code is ErrorCode.NONE and not context.allow(call, Operation.DESCRIBE, Resource.TOPIC, topic.name):
             code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         if code is ErrorCode.NONE:
@@ -200,8 +225,20 @@ def _complete(context: Context, call: Call, group: OffsetFetchResponseGroup, lef
         group.topics = named
 
 
-def _single(group: OffsetFetchResponseGroup, version: int) -> OffsetFetchResponse:
-    """The form that knows one group only."""
+def _single(group: OffsetFetchResponseGroup, request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
+    """The form that knows one group only; version 1 tells an error of the group by each partition: it has no other place for it."""
+    if group.error_code and version < _GROUP_ERROR_SINCE:
+        refused = [
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponsePartition(index, committed_offset=-1, metadata="", error_code=group.error_code)
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics or ()
+        ]
+        return OffsetFetchResponse(topics=refused)
     topics = [
         OffsetFetchResponseTopic(
             name=topic.name,
@@ -230,21 +267,31 @@ def offset_delete(context: Context, call: Call, request: OffsetDeleteRequest, no
     if not context.allow(call, Operation.DELETE, Resource.GROUP, request.group_id):
         return refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     refused: dict[int, OffsetDeleteResponseTopic] = {}
-    accepted: list[OffsetDeleteRequestTopic] = []
+    accepted: dict[int, OffsetDeleteRequestTopic] = {}
     for position, topic in enumerate(request.topics):
         code = _check_topic(context, call, topic.name)
-        if code is _NONE:
-            accepted.append(topic)
-        else:
-            parts = [OffsetDeleteResponsePartition(partition_index=part.partition_index, error_code=code) for part in topic.partitions]
+        count = len(context.image.topics_by_name[topic.name].partitions) if code is _NONE else 0
+        kept = [part for part in topic.partitions if 0 <= part.partition_index < count]
+        if kept:
+            accepted[position] = OffsetDeleteRequestTopic(name=topic.name, partitions=kept)
+        if len(kept) < len(topic.partitions) or not kept:
+            parts = [
+                OffsetDeleteResponsePartition(part.partition_index, code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                for part in topic.partitions
+                if not 0 <= part.partition_index < count
+            ]
             refused[position] = OffsetDeleteResponseTopic(name=topic.name, partitions=parts)
 
     def finish(reply: Message) -> Message:
         response = cast(OffsetDeleteResponse, reply)
         if not response.error_code:
-            rest = iter(response.topics)
-            response.topics = [refused.get(position) or next(rest) for position in range(len(request.topics))]
+            for position, answered in zip(accepted, response.topics, strict=True):
+                if position in refused:
+                    refused[position].partitions += answered.partitions
+                else:
+                    refused[position] = answered
+            response.topics = [refused[position] for position in range(len(request.topics))]
         return response
 
-    part = OffsetDeleteRequest(group_id=request.group_id, topics=accepted)
+    part = OffsetDeleteRequest(group_id=request.group_id, topics=list(accepted.values()))
     return ask(context, call, request.group_id, part, refusal, now, finish)
