@@ -78,8 +78,12 @@ def measure(subject: harness.Subject, figures: harness.Figures, runs: int) -> No
 def main() -> None:
     options = harness.options(__doc__, against=True, repeats=RUNS)
     figures = harness.Figures("group_join")
-    for subject in harness.subjects(options):
-        measure(subject, figures, options.repeats)
+    if options.only != "kafka":
+        with harness.sparklog({"sparklog.ack.flush": "never", "group.initial.rebalance.delay.ms": "0"}) as subject:
+            measure(subject, figures, options.repeats)
+    if options.against == "kafka" or options.only == "kafka":
+        with harness.kafka() as subject:
+            measure(subject, figures, min(options.repeats, 5))
     figures.note("the first member of each client and protocol is not counted: it may have to wait for the offsets topic to be created")
     figures.report(options)
 

@@ -255,6 +255,13 @@ value.serializer
 """
 WITHOUT_EFFECT: Final = frozenset(_WITHOUT_EFFECT.split())
 """Keys that Kafka's clients know and that change nothing here."""
+MEMBERS_ONLY: Final = frozenset(
+    {
+        *("group.id", "group.instance.id", "group.protocol", "group.remote.assignor", "partition.assignment.strategy"),
+        *("session.timeout.ms", "heartbeat.interval.ms", "max.poll.interval.ms", "enable.auto.commit", "auto.commit.interval.ms"),
+    }
+)
+"""Keys that change something only for who joins a group."""
 
 _warned: set[str] = set()
 
@@ -262,10 +269,15 @@ _warned: set[str] = set()
 def _has_no_effect(key: str) -> bool:
     if key not in WITHOUT_EFFECT and not key.startswith("metrics.context."):
         return False
+    warn_without_effect(key)
+    return True
+
+
+def warn_without_effect(key: str) -> None:
+    """Say so, once for each key, where a setting that Kafka's clients know changes nothing."""
     if key not in _warned:
         _warned.add(key)
         warnings.warn(f"the setting {key} is known, but has no effect in sparklog", UserWarning, stacklevel=4)
-    return True
 
 
 def _value(cls: type[ClientSettings], name: str, value: object) -> object:

@@ -16,7 +16,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import TypeVar
 
-from sparklog.client.settings import ClientSettings
+from sparklog.client.settings import MEMBERS_ONLY, ClientSettings, warn_without_effect
 from sparklog.errors import SettingsError
 from sparklog.model import TopicPartition
 
@@ -223,7 +223,11 @@ class Options:
             elif lower in _INJECTED_BY_SPARK or lower in _WITHOUT_EFFECT:
                 continue
             elif lower.startswith(_CLIENT_PREFIX):
-                client[lower.removeprefix(_CLIENT_PREFIX)] = value
+                name = lower.removeprefix(_CLIENT_PREFIX)
+                if name in MEMBERS_ONLY:
+                    warn_without_effect(name)  # a query keeps its offsets itself and joins no group
+                else:
+                    client[name] = value
             else:
                 raise SettingsError(f"unknown option {key!r}; {_nearest(lower)}")
         if "bootstrap_servers" not in values:
