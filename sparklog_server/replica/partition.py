@@ -121,7 +121,9 @@ class Partition:
             return
         log = self.log
         self._waits_for_sync = waits_for_sync
-        start = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
+        # Of a former life only what is durable is shown, where that is the rule; what this life has shown it takes not back.
+        safe = min(high_watermark, log.recovery_point if waits_for_sync else log.log_end_offset)
+        start = min(max(safe, self.high_watermark), log.log_end_offset)
         self.leader = LeaderReplica(leader_epoch, followers=followers, isr=isr, high_watermark=start, now=now)
         self.error = ErrorCode.NONE
         log.assign_epoch(leader_epoch, log.log_end_offset)
