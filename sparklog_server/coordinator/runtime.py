@@ -9,7 +9,8 @@
 
 Whoever leads the partition is its only writer, so the offsets of gathered records are known before they are appended. Answers without
 records wait for what was appended before them: nobody is told what a failover could undo. If an append is refused, or leadership is lost,
-the shard is dropped with everything soft in it, and those who wait are refused.
+the shard is dropped with everything soft in it, and those who wait are refused. Where this node leads on nevertheless, since the batch was
+too large, say, the shard is soon loaded anew.
 """
 
 from collections import deque
@@ -29,6 +30,8 @@ from .shard import Answer, Decision, Shard
 from .timers import Timer, Timers
 
 _NONE: Final = ErrorCode.NONE  # to name a member of an enum takes as long as two calls
+_RELOAD_US = 1_000_000
+"""After which time a shard is loaded anew whose batch the partition refused: what refused it may last."""
 _SLICE_RECORDS = 64
 """How many records are replayed before the loop gets its turn again: about a quarter of a millisecond."""
 
@@ -140,6 +143,7 @@ class Runtime:
         self._replaying: dict[int, None] = {}
         self._timers: Timers[int] = Timers()
         self._loads: dict[Ticket, tuple[int, _Active]] = {}
+        self._reloads: dict[int, tuple[Micros, ShardPartition, LeaderEpoch]] = {}
 
     # -- leadership
 
@@ -156,6 +160,7 @@ class Runtime:
     def resigned(self, index: int, code: ErrorCode) -> None:
         """The shard is no longer ours: everyone who waits for it is refused with `code`."""
         active = self._active.pop(index, None)
+        self._reloads.pop(index, None)
         self._gathering.pop(index, None)
         self._replaying.pop(index, None)
         if active is None:
@@ -164,6 +169,19 @@ class Runtime:
         undone = [answer.token for parked in active.parked for answer in parked.answers] + [answer.token for answer in active.answers]
         self.refused.extend((token, code) for token in (*undone, *active.shard.waiting()))
         self._trace("shard-dropped", partition=f"{self._topic}-{index}", reason=code.name)
+
+    def _resign_for_a_moment(self, index: int, active: _Active, now: Instant) -> None:
+        """The partition refused what the shard needs: drop it, and load it anew while this node leads in that epoch."""
+        self.resigned(index, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if active.partition.leader_epoch == active.epoch:
+            self._reloads[index] = Micros(now.mono_us + _RELOAD_US), active.partition, active.epoch
+
+    def _reload(self, now: Instant) -> None:
+        for index, (due, partition, epoch) in list(self._reloads.items()):
+            if partition.leader_epoch != epoch:
+                del self._reloads[index]
+            elif due <= now.mono_us:
+                self.elected(index, partition, now)
 
     def check(self) -> None:
         """Drop the shards whose partitions this node no longer leads."""
@@ -238,7 +256,7 @@ class Runtime:
         """Have a shard decide; NONE if it took the command up, and `answers` will have the reply to `token`."""
         active = self._active.get(index)
         if active is None:
-            return ErrorCode.NOT_COORDINATOR
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE if index in self._reloads else ErrorCode.NOT_COORDINATOR
         if active.partition.leader_epoch != active.epoch:
             self.resigned(index, ErrorCode.NOT_COORDINATOR)
             return ErrorCode.NOT_COORDINATOR
@@ -264,6 +282,8 @@ class Runtime:
 
     def tick(self, now: Instant) -> None:
         """Time has passed."""
+        if self._reloads:
+            self._reload(now)
         for replaying in list(self._replaying):
             active = self._active[replaying]
             assert active.loading is not None
@@ -278,7 +298,11 @@ class Runtime:
 
     def deadline(self) -> Micros | None:
         """When `tick` is wanted next: at once while something that was read waits to be replayed."""
-        return Micros(0) if self._replaying else self._timers.deadline()
+        deadline = Micros(0) if self._replaying else self._timers.deadline()
+        if self._reloads:
+            due = min(due for due, _, _ in self._reloads.values())
+            return due if deadline is None else min(due, deadline)
+        return deadline
 
     def _arm(self, active: _Active) -> None:
         """Set the shard's timer to what it wants now."""
@@ -359,7 +383,7 @@ class Runtime:
                 base_offset = active.partition.append(builder.build(), now)
             except Refused as refused:
                 self._trace("shard-append-refused", partition=f"{self._topic}-{index}", reason=str(refused))
-                self.resigned(index, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+                self._resign_for_a_moment(index, active, now)
                 return False
             assert base_offset + builder.record_count == active.next_offset, (base_offset, builder.record_count, active.next_offset)
         if active.answers:
@@ -376,8 +400,8 @@ class Runtime:
             active.waits_until = active.parked[0].end_offset
             try:
                 active.partition.park(active.waits_until, ShardWaits(index, active.epoch))
-            except Refused as refused:
-                self.resigned(index, refused.code)
+            except Refused:
+                self._resign_for_a_moment(index, active, now)
 
     def woken(self, waits: ShardWaits, now: Instant) -> None:
         """What a shard waited for has come, or never will."""

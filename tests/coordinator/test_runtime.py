@@ -15,6 +15,7 @@ from sparklog_server.metadata.image import MetadataDelta, MetadataImage
 from sparklog_server.outcome import Refused
 
 NOW = Instant(Micros(1_000_000), Millis(1_700_000_000_000))
+LATER = Instant(Micros(2_000_000), Millis(1_700_000_001_000))
 COMMAND = Command(HeartbeatRequest(group_id="g"), 4)
 REPLY = HeartbeatResponse()
 
@@ -270,7 +271,38 @@ def test_an_append_that_is_refused_drops_the_shard_and_refuses_the_turn(stage: S
     stage.decide("get")
     assert stage.turn_ends() == []
     assert stage.refused() == [(put(b"a", b"1"), ErrorCode.COORDINATOR_NOT_AVAILABLE), (("get",), ErrorCode.COORDINATOR_NOT_AVAILABLE)]
+    assert stage.decide("get") is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def test_a_shard_whose_batch_was_refused_is_loaded_anew_with_what_is_in_the_log(stage: Stage) -> None:
+    partition = ListPartition(batch_bytes_max=1_000)
+    stage.elect(partition)
+    stage.decide(*put(b"a", b"1"))
+    assert stage.turn_ends() == [put(b"a", b"1")]
+    partition.refusal = Refused(ErrorCode.MESSAGE_TOO_LARGE)
+    stage.decide(*put(b"b", bytes(2_000)))
+    assert stage.turn_ends() == []
+    partition.refusal = None
+    assert stage.runtime.deadline() == LATER.mono_us
+    stage.runtime.tick(NOW)
+    assert stage.decide("get") is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    stage.runtime.tick(LATER)
+    stage.load()
+    assert stage.decide(*put(b"c", b"3")) is ErrorCode.NONE
+    assert stage.turn_ends() == [put(b"c", b"3")]
+    assert stage.shard.words == {b"a": b"1", b"c": b"3"}
+
+
+def test_a_shard_whose_batch_was_refused_is_left_alone_once_another_leads(stage: Stage) -> None:
+    partition = ListPartition()
+    stage.elect(partition)
+    partition.refusal = Refused(ErrorCode.KAFKA_STORAGE_ERROR)
+    stage.decide(*put(b"a", b"1"))
+    stage.turn_ends()
+    partition.leader_epoch = LeaderEpoch(2)
+    stage.runtime.tick(LATER)
     assert stage.decide("get") is ErrorCode.NOT_COORDINATOR
+    assert stage.runtime.deadline() is None
 
 
 def test_a_decision_that_no_batch_can_hold_is_split_and_a_smaller_one_is_not(stage: Stage) -> None:
