@@ -57,7 +57,7 @@ class LedPartition:
 
     @property
     def batch_bytes_max(self) -> int:
-        return self._partition.settings.max_message_bytes
+        return self._partition.log.settings.max_message_bytes
 
     def append(self, batch: bytearray, now: Instant) -> Offset:
         try:
@@ -176,8 +176,10 @@ class Groups:
 
     def send(self, group_id: str, command: Command, token: object, now: Instant) -> ErrorCode:
         """Have the shard of a group decide; NONE if it took the command up and `token` will be answered."""
-        index = self.shard_of(group_id)
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE if index is None else self.runtime.decide(index, command, token, now)
+        count = self.partition_count
+        if not count:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return self.runtime.decide(partition_for(group_id, count), command, token, now)
 
     def send_to_shard(self, index: int, command: Command, token: object, now: Instant) -> ErrorCode:
         """Have one shard decide on what concerns all its groups."""

@@ -114,7 +114,7 @@ def _identify_topic(context: Context, call: Call, topic: OffsetCommitRequestTopi
 def _check_topic(context: Context, call: Call, name: str) -> ErrorCode:
     if not context.allow(call, _READ, _TOPIC, name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    return _NONE if name in context.image.topics_by_name else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return _NONE if name in context.quorum.image.topics_by_name else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def offset_fetch(context: Context, call: Call, request: OffsetFetchRequest, now: Instant) -> Message | Parked:

@@ -124,7 +124,7 @@ class Rebalances:
         self.arm(member.session, member.session_timeout_ms, now)
 
     def arm(self, timer: Timer[Deadline], timeout_ms: int, now: Instant) -> None:
-        self.timers.arm(timer, Micros(now.mono_us + max(timeout_ms, 0) * 1000))
+        self.timers.arm(timer, Micros(now.mono_us + timeout_ms * 1000) if timeout_ms > 0 else now.mono_us)
 
     def drop_member(self, group: ClassicGroup, member: ClassicMember, code: ErrorCode, draft: Draft) -> None:
         """Take a member out; whatever it waits for is answered with `code`."""

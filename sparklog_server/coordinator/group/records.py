@@ -8,7 +8,7 @@ Types 0 and 1 are both offset commits. Those of share and streams groups, which 
 """
 
 from functools import lru_cache
-from typing import Annotated, ClassVar, NamedTuple, cast
+from typing import Annotated, ClassVar, NamedTuple
 
 from sparklog.errors import DecodeError
 from sparklog.wire.codec import decode, encode
@@ -348,7 +348,8 @@ def encode_commit(group: str, topic: str, partition: int, value: OffsetCommitVal
 
 
 def _prefixed(prefix: int, message: Message, version: int) -> bytes:
-    chunks = cast(list[bytes], encode(message, version))  # no record has a `Records` field, so no chunk is a file slice
+    # No record has a `Records` field, so no chunk is a file slice.
+    chunks: list[bytes] = encode(message, version)  # type: ignore[assignment]
     return _PREFIXES[prefix] + (chunks[0] if len(chunks) == 1 else b"".join(chunks))
 
 

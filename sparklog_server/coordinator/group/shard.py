@@ -115,7 +115,7 @@ class GroupShard:
         self._replay(*record)
 
     def replay_own(self, message: object, offset: Offset) -> None:
-        self._replay(*cast(tuple[Message, Message], message))
+        self._replay(*cast("tuple[Message, Message]", message))
 
     def _replay(self, decoded_key: Message, decoded: Message | None) -> None:
         if isinstance(decoded_key, OffsetCommitKey):
