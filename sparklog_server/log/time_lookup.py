@@ -15,7 +15,7 @@ from sparklog.record.batch import CODEC_BITS, HEADER_SIZE, NO_TIMESTAMP, TIMESTA
 from sparklog.record.compression import DECOMPRESSED_BYTES_MAX, Buffer, Codec, decompress
 from sparklog_server.disk.door import Disk, DiskFile, StorageError
 
-from .segment import Segment, header_at, walk
+from .segment import LOG_SUFFIX, Segment, header_at, walk
 from .validate import HeaderFields, RecordsRefused
 
 _SEEK_BYTES = 8192
@@ -61,7 +61,13 @@ class TimeSearch:
     def is_current(self) -> bool:
         """Whether the log still has the files that were looked at: if not, what was found or missed says nothing."""
         there = {segment.base_offset: segment for segment in self._segments}
-        return all(there.get(part.segment.base_offset) is part.segment and part.segment.file is part.file for part in self._parts)
+        return all(
+            there.get(part.segment.base_offset) is part.segment
+            and part.segment.file is part.file
+            # While a cleaned segment is on its way to its name, another has that, or none.
+            and part.file.path == part.segment.path(LOG_SUFFIX)
+            for part in self._parts
+        )
 
     def learn(self) -> None:
         """Let the log's segments know what the job had to read; only while `is_current`."""

@@ -4,8 +4,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparklog.model import Millis, Offset
+from sparklog.record.batch import build_batch
 from sparklog.record.compression import Codec
+from sparklog_server.disk.door import StorageError
+from sparklog_server.log.compaction import judge, plan_round
+from sparklog_server.log.rewrite import Round
 from sparklog_server.log.settings import LogSettings
+from sparklog_server.log.swap import commit
+from sparklog_server.log.time_lookup import TimeSearch
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.log.logs import EPOCH, NOW, START_MS, batch, new_log, open_log, records_of, sync
 
@@ -52,3 +58,33 @@ def test_records_below_the_log_start_are_not_found() -> None:
     log.close(NOW)
     log = open_log(disk, was_clean=True, log_start_offset=11)
     assert log.offset_for_timestamp(Millis(START_MS), log.log_end_offset) == (START_MS + 11, 11, EPOCH)
+
+
+def test_a_search_says_nothing_while_the_files_of_a_compacted_segment_are_on_their_way_to_their_names() -> None:
+    disk = SimulatedDisk()
+    log = open_log(disk, LogSettings(segment_bytes=2500, index_interval_bytes=200, is_compacted=True))
+    for at in range(100):
+        log.append(memoryview(build_batch([(b"key", b"%d" % at, (), START_MS + at)])), EPOCH, NOW)
+    sync(disk, log)
+    choice = judge(log, log.log_end_offset, NOW.wall_ms)
+    plan = plan_round(log, choice, table_bytes_max=1 << 20, load_factor=0.9, seed=bytes(16), now_ms=NOW.wall_ms)
+    cleaned = Round(disk, plan).work(1 << 20).cleaned
+    assert cleaned is not None
+    assert log.swap_in(cleaned)
+    outcomes: list[tuple[TimeSearch, object, bool]] = []
+
+    def search_between(call: str, _: str) -> None:
+        if call == "rename":
+            search = log.time_search(Millis(START_MS), log.log_end_offset)
+            outcomes.append((search, search.outcome(), search.is_current))
+
+    disk.fault = search_between
+    commit(disk, cleaned.swap)
+    disk.fault = None
+    assert any(isinstance(outcome, StorageError) for _, outcome, _ in outcomes)  # between two names the log has none
+    assert not any(is_current for _, _, is_current in outcomes)
+    log.swapped(cleaned.base_offset)
+    assert not any(search.is_current for search, _, _ in outcomes)
+    found = log.offset_for_timestamp(Millis(START_MS), log.log_end_offset)
+    assert found is not None
+    assert found[1] > 0
