@@ -298,7 +298,7 @@ class Broker:
     def _serve(self, session: Session, frame: memoryview, now: Instant) -> None:
         """Run one request."""
         quotas = self._quotas
-        begun_ns = quotas.work_ns() if quotas.is_set else 0
+        begun_ns = quotas.work_ns() if quotas.is_timed else 0
         try:
             header, body = decode_request_header(frame)
             api_key = header.api_key
@@ -326,7 +326,9 @@ class Broker:
         call = Call(session, api_key, header.api_version, header.correlation_id, header.client_id)
         answer = handler(self._context, call, request, now)
         if quotas.is_set:
-            quotas.served(call, len(frame), begun_ns, is_silent=answer in (SILENT, MUTING_SILENT), now=now)
+            quotas.served(call, len(frame), begun_ns)
+            if answer is SILENT or answer is MUTING_SILENT:
+                quotas.charge_silent(call, now)
         if (session.is_paused or session.throttled_until_us is not None) and not session.is_muted:
             self._mute(session)
         if type(answer) is not Parked:

@@ -157,11 +157,13 @@ class ClientQuotas:
     """The quotas of the published image and their use on this broker.
 
     `is_set` is False while no quota can touch a request: nothing else is to be called then, but for `published` and `deadline`.
+    `is_timed` asks for `work_ns` before each request.
     Invariant: whoever is in `_resting` has `is_throttled` set, until `rested` hands it out.
     """
 
     def __init__(self, settings: BrokerSettings, work_clock: WorkClock) -> None:
         self.is_set = False
+        self.is_timed = False
         self.work_ns = work_clock
         self._window = (settings.quota_window_num, settings.quota_window_size_seconds * 1000)
         self._mutation_window = (settings.controller_quota_window_num, settings.controller_quota_window_size_seconds * 1000)
@@ -184,16 +186,20 @@ class ClientQuotas:
         self._limits = limits
         self._clients.clear()
         self.is_set = any(limits)
+        self.is_timed = bool(limits[Kind.REQUEST])
         if not self.is_set:
             self._rates.clear()
 
-    def served(self, call: Call, request_bytes: int, begun_ns: int, *, is_silent: bool, now: Instant) -> None:
-        """A request was run since `begun_ns`; a produce that gets no answer is charged at once, and for its bytes alone, as in Kafka."""
-        call.used = (request_bytes, self.work_ns() - begun_ns, 0 if call.used is None else call.used[2])
-        if is_silent:
-            limited = self._client_of(call).produce
-            if limited is not None:
-                self._rest(call.session, limited[1].charge(request_bytes, limited[0], now.mono_us // 1000), now)
+    def served(self, call: Call, request_bytes: int, begun_ns: int) -> None:
+        """A request was run, since `begun_ns` if requests are timed; its answer is charged later."""
+        work_ns = self.work_ns() - begun_ns if self.is_timed else 0
+        call.used = (request_bytes, work_ns, 0 if call.used is None else call.used[2])
+
+    def charge_silent(self, call: Call, now: Instant) -> None:
+        """Charge a produce that gets no answer, for its bytes alone, as Kafka does."""
+        limited = self._client_of(call).produce
+        if limited is not None and call.used is not None:
+            self._rest(call.session, limited[1].charge(call.used[0], limited[0], now.mono_us // 1000), now)
 
     def charged(self, call: Call, message: Message, chunks: list[Chunk], now: Instant) -> Message | None:
         """The answer in place of this one if its client used too much, and must rest; None to send it as it is encoded."""
