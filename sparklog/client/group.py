@@ -16,7 +16,7 @@ from sparklog.client.membership_group import Group
 from sparklog.client.membership_offsets import Job
 from sparklog.client.settings import ClientSettings
 from sparklog.client.transport import Network, entropy, now_us
-from sparklog.errors import ConnectionFailed, SparklogError
+from sparklog.errors import BrokerError, ConnectionFailed, ErrorCode, SparklogError
 from sparklog.model import Micros
 
 _IN_FLIGHT_MAX: Final = 100
@@ -144,6 +144,9 @@ class GroupThread:
                 network.send(node, errand.request, errand, timeout_us=errand.timeout_us, version_max=errand.version_max)
             except UnsupportedByBroker as error:
                 self.group.failed(errand, error, now)
+            except ValueError as error:
+                # The newest version that the broker speaks has no room for what is to be said.
+                self.group.failed(errand, BrokerError(ErrorCode.UNSUPPORTED_VERSION, f"the broker is too old: {error}"), now)
             return True
         if errand.node is not None and errand.node not in network.cluster.brokers:
             network.cluster.refresh_soon()

@@ -38,7 +38,7 @@ from sparklog.wire.messages.offset_fetch import (
 )
 from sparklog.wire.messages.sync_group import SyncGroupResponse
 from sparklog.wire.schema import Message
-from tests.client.wire import TOPIC_ID, ScriptedBroker, metadata
+from tests.client.wire import TOPIC_ID, ScriptedBroker, metadata, versions
 
 T0 = TopicPartition("t", 0)
 LENGTH = 10
@@ -293,3 +293,30 @@ def test_subscribing_and_assigning_by_hand_exclude_each_other(broker: ScriptedBr
         for wrong in ({}, {"topics": ["t"], "pattern": "t"}):
             with pytest.raises(ValueError, match="a pattern"):
                 reader.subscribe(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("spoken", [(0, -1), (0, 3)])
+def test_a_broker_without_groups_or_too_old_for_them_is_named_as_the_reason(broker: ScriptedBroker, spoken: tuple[int, int]) -> None:
+    broker.handlers["ApiVersions"] = lambda _: versions(FindCoordinator=spoken)
+    with consumer(broker) as reader:
+        reader.subscribe(["t"])
+        with pytest.raises(BrokerError, match="UNSUPPORTED_VERSION"):
+            read(reader, 1)
+
+
+def test_a_pattern_that_the_broker_cannot_be_told_of_is_refused(broker: ScriptedBroker) -> None:
+    broker.handlers["ApiVersions"] = lambda _: versions(ConsumerGroupHeartbeat=(0, 0))
+    with Consumer(bootstrap_servers=broker.address, group_id="g", group_protocol="consumer") as reader:
+        reader.subscribe(pattern="t.*")
+        with pytest.raises(BrokerError, match="UNSUPPORTED_VERSION"):
+            read(reader, 1)
+
+
+def test_who_polls_for_long_commits_meanwhile_and_does_not_spin(broker: ScriptedBroker, coordination: Coordination) -> None:
+    with consumer(broker, auto_commit_interval_ms=0) as reader:
+        reader.subscribe(["t"])
+        assert read(reader, LENGTH) == list(range(LENGTH))
+        before = len(coordination.notes)
+        reader.poll(250)
+        assert coordination.committed == LENGTH
+        assert len(coordination.notes) - before < 60
