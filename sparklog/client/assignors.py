@@ -7,7 +7,7 @@ Pure functions from members and the sizes of topics to partitions. `range` and `
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from sparklog.client.assignors_sticky import Shares, Subscriber, assign_sticky, withhold
+from sparklog.client.assignors_sticky import Shares, Subscriber, assign_sticky, subscribers, withhold
 from sparklog.errors import DecodeError, SettingsError
 from sparklog.model import TopicPartition
 from sparklog.wire.messages.consumer_protocol import (
@@ -36,8 +36,9 @@ def assign_range(members: Sequence[Subscriber], partition_counts: Mapping[str, i
     """Give the subscribers of each topic one stretch of it each, the first ones a partition more."""
     ordered = sorted(members, key=_order)
     shares: Shares = {member.member_id: [] for member in ordered}
+    wanting = subscribers(ordered)
     for topic in sorted(partition_counts):
-        seated = [member.member_id for member in ordered if topic in member.topics]
+        seated = wanting.get(topic, [])
         quota, longer = divmod(partition_counts[topic], len(seated)) if seated else (0, 0)
         limit = 0
         for seat, member_id in enumerate(seated):
@@ -50,12 +51,11 @@ def assign_roundrobin(members: Sequence[Subscriber], partition_counts: Mapping[s
     """Deal all partitions out one by one, past members that do not subscribe to the topic."""
     ordered = sorted(members, key=_order)
     shares: Shares = {member.member_id: [] for member in ordered}
-    turn = 0
-    for topic in sorted(partition_counts):
-        if not any(topic in member.topics for member in ordered):
-            continue
-        for number in range(partition_counts[topic]):
-            while topic not in ordered[turn % len(ordered)].topics:
+    wanting, turn = subscribers(ordered), 0
+    for topic in sorted(wanting):
+        wants = dict.fromkeys(wanting[topic])
+        for number in range(partition_counts.get(topic, 0)):
+            while ordered[turn % len(ordered)].member_id not in wants:
                 turn += 1
             shares[ordered[turn % len(ordered)].member_id].append(TopicPartition(topic, number))
             turn += 1

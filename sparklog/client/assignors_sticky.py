@@ -23,11 +23,21 @@ class Subscriber(msgspec.Struct, frozen=True):
     generation: int = -1
 
 
+def subscribers(members: Sequence[Subscriber]) -> dict[str, list[str]]:
+    """Who wants each topic, by member id, in the order of the members."""
+    wanting: dict[str, list[str]] = {}
+    for member in members:
+        for topic in member.topics:
+            wanting.setdefault(topic, []).append(member.member_id)
+    return wanting
+
+
 def assign_sticky(members: Sequence[Subscriber], partition_counts: Mapping[str, int]) -> tuple[Shares, dict[TopicPartition, str]]:
     """The shares, and the partitions that two members claimed, by the one that gets them now."""
     ordered = sorted(members, key=lambda member: member.member_id)
     owned, claimed_twice = _owned(ordered, partition_counts)
-    wanted = {topic: count for topic, count in partition_counts.items() if any(topic in member.topics for member in ordered)}
+    wanting = subscribers(ordered)
+    wanted = {topic: count for topic, count in partition_counts.items() if topic in wanting}
     if all(sorted(member.topics) == sorted(ordered[0].topics) for member in ordered):
         shares = _even(owned, wanted)
     else:
@@ -56,8 +66,9 @@ def _owned(
     owner: dict[TopicPartition, Subscriber] = {}
     claimed_twice: dict[TopicPartition, None] = {}
     for member in members:
+        topics = dict.fromkeys(member.topics)
         for partition in member.owned:
-            if partition.partition >= partition_counts.get(partition.topic, 0) or partition.topic not in member.topics:
+            if partition.partition >= partition_counts.get(partition.topic, 0) or partition.topic not in topics:
                 continue
             other = owner.get(partition)
             if other is None or member.generation > other.generation:
@@ -101,7 +112,7 @@ class _Uneven:
         self, members: Sequence[Subscriber], owned: Mapping[str, list[TopicPartition]], partition_counts: Mapping[str, int]
     ) -> None:
         self._shares: dict[str, dict[TopicPartition, None]] = {member_id: dict.fromkeys(had) for member_id, had in owned.items()}
-        self._wanting = {topic: [m.member_id for m in members if topic in m.topics] for topic in partition_counts}
+        self._wanting = subscribers(members)
         topics = sorted(partition_counts, key=lambda topic: (len(self._wanting[topic]), topic))
         self._partitions = [TopicPartition(topic, number) for topic in topics for number in range(partition_counts[topic])]
 
