@@ -42,8 +42,7 @@ class Cleaned(NamedTuple):
 def take_over(disk: Disk, cleaned: Cleaned, replaced: Sequence[Segment]) -> Segment:
     """The new segment, open under its `.cleaned` name; the old ones are closed, slices of them stay readable. Raises StorageError."""
     file = disk.open(f"{cleaned.directory}/{file_name(cleaned.base_offset, LOG_SUFFIX)}{CLEANED_SUFFIX}")
-    files = [file, *(segment.file for segment in replaced)]
-    for one in files:
+    for one in (*(segment.file for segment in replaced), file):  # it last: too many of the others may take a descriptor away
         one.pread(0, 1)
     # The names change under these handles: what is closed while it is open keeps its descriptor, and is never opened by name again.
     file.close()

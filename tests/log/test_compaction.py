@@ -1,7 +1,9 @@
 """Compaction keeps the last record of every key where it was, and everything else that anybody could still need."""
 
+from pathlib import Path
 from random import Random
 
+import msgspec
 import pytest
 
 from sparklog.kernels import clean
@@ -9,10 +11,12 @@ from sparklog.model import Millis, Offset
 from sparklog.record.batch import Record, build_batch, decode_records, read_header
 from sparklog.record.compression import Codec
 from sparklog.record.control import ControlType, Marker, build_marker
+from sparklog_server.disk.os_disk import OsDisk
 from sparklog_server.log.compaction import judge, plan_round
 from sparklog_server.log.partition_log import PartitionLog, RecordsRefused
 from sparklog_server.log.rewrite import Round, UncleanableLog
 from sparklog_server.log.settings import LogSettings
+from sparklog_server.log.swap import commit
 from sparklog_server.log.swap_in import Cleaned
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.log.compacting import compact
@@ -296,3 +300,21 @@ def test_a_first_dirty_offset_that_a_damaged_checkpoint_made_up_costs_no_record_
         compact(disk, log)
         assert last_of_each(all_records(log)) == before
         assert log.log_end_offset == end
+
+
+def test_a_cleaned_segment_keeps_its_descriptor_until_its_files_have_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    disk = OsDisk(open_files_max=2)
+    log = open_log(disk, msgspec.structs.replace(SETTINGS, segment_bytes=500))
+    fill(log, Random(6), count=40)
+    sync(disk, log)
+    before = last_of_each(all_records(log))
+    log.settings = msgspec.structs.replace(SETTINGS, segment_bytes=1 << 20)  # many of them make one
+    choice = judge(log, log.log_end_offset, Millis(START_MS))
+    plan = plan_round(log, choice, table_bytes_max=1 << 20, load_factor=0.9, seed=bytes(16), now_ms=Millis(START_MS))
+    cleaned = Round(disk, plan).work(1 << 20).cleaned
+    assert cleaned is not None
+    assert len(cleaned.replaced) > 4
+    assert log.swap_in(cleaned)
+    commit(disk, cleaned.swap)
+    assert last_of_each(all_records(log)) == before
