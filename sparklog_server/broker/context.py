@@ -86,7 +86,7 @@ class Context:
         self.producer_ids = ProducerIds()
         self.groups = groups
         self.quotas = quotas
-        self.groups_awaited: list[Wakeable] = []
+        self.groups_awaited: dict[Wakeable, None] = {}
         self.auto_creations: set[str] = set()
         self.effects: list[Effect] = []
         self.disconnects: list[tuple[Session, str]] = []
@@ -120,8 +120,8 @@ class Context:
 
     def take_group_waiters(self) -> list[Wakeable]:
         """Those who asked for a coordinator before it could be told; nobody waits after."""
-        waiting, self.groups_awaited = self.groups_awaited, []
-        return waiting
+        waiting, self.groups_awaited = self.groups_awaited, {}
+        return list(waiting)
 
     def park(self, waiting: Waiting, timeout_ms: int, now: Instant) -> None:
         """Answer with `expired` after `timeout_ms`, unless it was answered before."""

@@ -3,7 +3,7 @@
 A request goes to the shard of its group as a command with a token; what comes back goes to the token, which knows whose answer it is.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from sparklog.effects import FileSlice, Run
@@ -23,7 +23,7 @@ from sparklog_server.coordinator.runtime import Runtime, ShardWaits
 from sparklog_server.coordinator.shard import Answer
 from sparklog_server.log.answers import OffsetOutOfRange
 from sparklog_server.log.validate import RecordsRefused
-from sparklog_server.metadata.image import MetadataDelta
+from sparklog_server.metadata.image import MetadataDelta, PartitionImage
 from sparklog_server.outcome import Refused
 from sparklog_server.replica.directory import Trace
 from sparklog_server.replica.partition import Partition, PartitionUnavailable
@@ -116,14 +116,27 @@ class Groups:
         )
         self.partition_count = 0  # of those that keep groups; 0 before their topic exists
         self.is_asked = False
+        self._partitions: tuple[PartitionImage, ...] = ()
 
     # -- where groups are
 
     @property
     def is_settled(self) -> bool:
-        """Whether every group there may be can be asked."""
+        """Whether every group there may be can be asked, or is in a partition that does not serve and will not soon."""
         count = self.partition_count
-        return count > 0 and self.runtime.loaded_count == count
+        return count > 0 and not self._is_coming(range(count))
+
+    def is_coming(self, group_ids: Sequence[str]) -> bool:
+        """Whether one of these groups cannot be asked yet, and may be soon."""
+        count = self.partition_count
+        if not count:
+            return True
+        # All are up to date, nearly always.
+        return self.runtime.loaded_count < count and self._is_coming([partition_for(group_id, count) for group_id in group_ids])
+
+    def _is_coming(self, indexes: Iterable[int]) -> bool:
+        node_id = self._settings.node_id
+        return any(self._partitions[index].leader == node_id and self.runtime.is_coming(index) for index in indexes)
 
     def shard_of(self, group_id: str) -> int | None:
         """The partition that keeps a group; None before the topic exists."""
@@ -164,7 +177,8 @@ class Groups:
     def published(self, delta: MetadataDelta, now: Instant) -> None:
         """The metadata changed."""
         topic = delta.after.topics_by_name.get(OFFSETS_TOPIC)
-        self.partition_count = 0 if topic is None else len(topic.partitions)
+        self._partitions = () if topic is None else topic.partitions
+        self.partition_count = len(self._partitions)
         self.runtime.check()
         self.runtime.image_changed(delta, now)
 

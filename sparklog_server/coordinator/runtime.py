@@ -144,6 +144,7 @@ class Runtime:
         self._timers: Timers[int] = Timers()
         self._loads: dict[Ticket, tuple[int, _Active]] = {}
         self._reloads: dict[int, tuple[Micros, ShardPartition, LeaderEpoch]] = {}
+        self._dropped: dict[int, None] = {}
 
     # -- leadership
 
@@ -154,6 +155,7 @@ class Runtime:
             return
         self.resigned(index, ErrorCode.NOT_COORDINATOR)
         loading = _Loading(partition.log_start_offset, partition.log_end_offset, now)
+        self._dropped.pop(index, None)
         self._active[index] = _Active(index, self._make_shard(), partition, epoch, loading)
         self._load_on(index, now)
 
@@ -166,6 +168,7 @@ class Runtime:
         if active is None:
             return
         self._timers.cancel(active.timer)
+        self._dropped[index] = None
         undone = [answer.token for parked in active.parked for answer in parked.answers] + [answer.token for answer in active.answers]
         self.refused.extend((token, code) for token in (*undone, *active.shard.waiting()))
         self._trace("shard-dropped", partition=f"{self._topic}-{index}", reason=code.name)
@@ -316,6 +319,13 @@ class Runtime:
     def loaded_count(self) -> int:
         """How many shards are up to date."""
         return sum(active.loading is None for active in self._active.values())
+
+    def is_coming(self, index: int) -> bool:
+        """Whether the shard of a partition that this node leads may serve soon: it does not yet, and it was not dropped for good."""
+        active = self._active.get(index)
+        if active is not None:
+            return active.loading is not None
+        return index in self._reloads or index not in self._dropped
 
     def shards(self) -> list[int]:
         """The partitions whose shards are here, in order, those included that are not up to date yet."""

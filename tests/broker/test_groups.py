@@ -8,6 +8,7 @@ from sparklog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from sparklog.wire.messages.join_group import JoinGroupResponse
 from sparklog.wire.messages.offset_commit import OffsetCommitResponse
 from sparklog_server.broker.internal_topics import OFFSETS_TOPIC
+from sparklog_server.coordinator.placement import partition_for
 from tests.broker.groups import (
     COMMIT,
     FIND,
@@ -109,6 +110,27 @@ def test_a_disk_that_fails_is_told_to_all_who_wait_and_the_groups_have_no_coordi
     assert ask_coordinator(world, client, "g") is ErrorCode.NONE
     assert ask_offsets(world, client, "g")[0] in (5, 6, 7)
     assert ask_commit(world, client, "g", 9, topic="t") is ErrorCode.UNKNOWN_MEMBER_ID  # the members are kept as well
+
+
+def test_nobody_waits_for_a_coordinator_that_cannot_read_its_log() -> None:
+    world = started()
+    client = world.node.connect()
+    groups = ["g", next(name for name in "abcdefgh" if partition_for(name, 2) != partition_for("g", 2))]
+    ask_coordinator(world, client, "g")
+    assert [ask_commit(world, client, group, 5) for group in groups] == [ErrorCode.NONE] * 2
+    world.node.kill()
+    world.node.start()
+    unreadable = f"{OFFSETS_TOPIC}-{partition_for('g', 2)}/"
+    world.disk.fault = lambda asked, path: "injected" if asked == "read" and unreadable in path else None
+    world.settle()
+    client = world.node.connect()
+    for group in groups:
+        client.send(find(group), FIND, FindCoordinatorResponse)
+        world.settle(10)
+        assert found(client.replies[-1]) == [ErrorCode.NONE]
+    assert len(client.replies) == 2
+    assert ask_commit(world, client, groups[0], 6) in COORDINATOR_ERRORS
+    assert ask_offsets(world, client, groups[1]) == [5]
 
 
 def test_offsets_of_a_deleted_topic_are_forgotten_and_stay_so_after_a_restart() -> None:

@@ -20,9 +20,10 @@ _WAIT_MS = 5_000
 
 def find_coordinator(context: Context, call: Call, request: FindCoordinatorRequest, now: Instant) -> FindCoordinatorResponse | Parked:
     """One coordinator for each key; INVALID_REQUEST for kinds of keys that are unknown."""
-    if request.key_type == _GROUP and not context.groups.is_settled:
+    keys = request.coordinator_keys if call.version >= _BATCHED_SINCE else [request.key]
+    if request.key_type == _GROUP and context.groups.is_coming(keys):
         waiting = _ParkedSearch(context, call, request)
-        context.groups_awaited.append(waiting)
+        context.groups_awaited[waiting] = None
         context.park(waiting, _WAIT_MS, now)
         if not context.groups.partition_count and not context.groups.is_asked:
             context.groups.is_asked = True
@@ -32,7 +33,7 @@ def find_coordinator(context: Context, call: Call, request: FindCoordinatorReque
 
 
 class _ParkedSearch:
-    """Who asked for a coordinator before there was a topic for groups."""
+    """Who asked for a coordinator before there was a topic for groups, or before its shard was up to date."""
 
     __slots__ = ("_context", "_request", "call")
 
@@ -45,10 +46,11 @@ class _ParkedSearch:
         return _found(self._context, self.call, self._request)
 
     def expired(self, now: Instant) -> FindCoordinatorResponse:
+        self.abandoned()
         return self.woken(now)
 
     def abandoned(self) -> None:
-        """Dropped when the topic comes."""
+        self._context.groups_awaited.pop(self, None)
 
 
 def _found(context: Context, call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
