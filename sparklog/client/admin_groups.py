@@ -125,7 +125,7 @@ def _modern(group: "ModernGroup", node: NodeId) -> GroupDescription:
     )
     return GroupDescription(
         group.group_id,
-        "consumer",
+        "Consumer",
         group.group_state,
         "consumer",
         group.assignor_name,

@@ -23,6 +23,8 @@ QUIET_S_MAX = 10.0
 """After so long without a record, those missing are taken for lost."""
 POLL_RECORDS_MAX = 10_000
 STAMP_BYTES = 8
+SWITCH_S = 0.0005
+"""How long a thread of this process may keep the others waiting: Python's own 5 ms would be most of what is measured."""
 PROGRESS_EVERY = 1 << 10
 
 
@@ -176,6 +178,7 @@ def latency(topic: str | None, records: int, size: int, rate: int, acks: str, is
     from sparklog.client.producer import Producer
     from sparklog.model import TopicPartition
 
+    sys.setswitchinterval(SWITCH_S)
     ages_ms = array("d")
     troubles: list[BaseException] = []
     writing = client_settings(acks=acks, linger_ms="0")

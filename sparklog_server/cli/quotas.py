@@ -54,9 +54,10 @@ def describe(
     if is_json:
         print_json([{"entity": dict(entity.parts), "quotas": values} for entity, values in told.items()])
         return
-    print_table(
-        ["entity", "quota", "value"], [[str(entity), key, value] for entity, values in told.items() for key, value in values.items()]
-    )
+    rows = [
+        [str(entity), key, int(value) if value.is_integer() else value] for entity, values in told.items() for key, value in values.items()
+    ]
+    print_table(["entity", "quota", "value"], rows)
 
 
 @quotas.command(name="set")

@@ -1,0 +1,125 @@
+"""`sparklog produce` and `consume` beyond plain lines: formats, headers, times, codecs, positions, groups, JSON."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Tell
+
+
+def test_a_format_prints_what_it_names(tell: Tell, topic: str) -> None:
+    tell("topics", "create", topic)
+    assert tell("produce", topic, "-K", ":", "-H", "a=1", "-H", "b", "-T", "1000", "-z", "zstd", stdin="k:v\n").code == 0
+    printed = tell("consume", topic, "-o", "beginning", "-e", "-f", r"%t/%p@%o %T [%h] %K:%k %S:%s\n")
+    assert printed == (0, f"{topic}/0@0 1000 [a=1,b=NULL] 1:k 1:v\n", "")
+
+
+def test_json_lines_go_out_and_in_again(tell: Tell, topic: str) -> None:
+    tell("topics", "create", topic, f"{topic}-copy")
+    tell("produce", topic, "-k", "key", "-H", "a=1", "-T", "1000", stdin="one\ntwo\n")
+    lines = tell("consume", topic, "--from-beginning", "-e", "--json").out
+    assert tell("produce", f"{topic}-copy", "--from-json", "--json", stdin=lines).json == {"topic": f"{topic}-copy", "records": 2}
+    assert tell("consume", f"{topic}-copy", "--from-beginning", "-e", "--json").out == lines.replace(topic, f"{topic}-copy")
+
+
+def test_an_empty_value_is_a_tombstone_when_told_so(tell: Tell, topic: str) -> None:
+    tell("topics", "create", topic)
+    tell("produce", topic, "-K", ":", "-Z", stdin="k:\n:v\n")
+    tell("produce", topic, "-K", ":", stdin="k:\n")
+    assert tell("consume", topic, "--from-beginning", "-e", "-f", r"%K %S\n").out == "1 -1\n-1 1\n1 0\n"
+
+
+def test_delimiters_may_be_any_bytes(tell: Tell, topic: str) -> None:
+    tell("topics", "create", topic)
+    tell("produce", topic, "-D", r"\0", stdin=b"a\nb\0c\0d")
+    assert tell("consume", topic, "--from-beginning", "-e", "-D", "|").out == "a\nb|c|d|"
+
+
+def test_files_are_read_line_by_line_or_whole(tell: Tell, topic: str, tmp_path: Path) -> None:
+    file = tmp_path / "lines"
+    file.write_text("one\ntwo\n")
+    tell("topics", "create", topic)
+    assert tell("produce", topic, str(file), "--json").json["records"] == 2
+    assert tell("produce", topic, "--whole-files", str(file), str(file), "--json").json["records"] == 2
+    assert tell("consume", topic, "--from-beginning", "-e", "-f", "%s|").out == "one|two|one\ntwo\n|one\ntwo\n|"
+    assert tell("produce", topic, str(tmp_path / "absent")).code == 2
+
+
+@pytest.mark.parametrize(
+    ("position", "found"),
+    [
+        ("beginning", "1 2 3 4 5 "),
+        ("end", ""),
+        ("2", "3 4 5 "),
+        ("99", ""),
+        ("-2", "4 5 "),
+        ("-99", "1 2 3 4 5 "),
+        ("s@3000", "3 4 5 "),
+        ("1970-01-01T00:00:04", "4 5 "),
+        ("-10m", ""),
+    ],
+)
+def test_reading_begins_where_it_is_told_to(tell: Tell, topic: str, position: str, found: str) -> None:
+    tell("topics", "create", topic)
+    lines = "".join(json.dumps({"value": str(number), "timestamp_ms": number * 1000}) + "\n" for number in range(1, 6))
+    tell("produce", topic, "--from-json", stdin=lines)
+    assert tell("consume", topic, "--from", position, "-e", "-f", "%s ").out == found
+
+
+def test_several_topics_are_read_together(tell: Tell, topic: str) -> None:
+    tell("topics", "create", topic, f"{topic}-b")
+    tell("produce", topic, stdin="a\n")
+    tell("produce", f"{topic}-b", stdin="b\n")
+    assert sorted(tell("consume", topic, f"{topic}-b", "--from-beginning", "-e").out.splitlines()) == ["a", "b"]
+
+
+def test_records_that_no_transaction_holds_back_are_read_committed(tell: Tell, topic: str) -> None:
+    tell("topics", "create", topic)
+    tell("produce", topic, stdin="a\n")
+    assert tell("consume", topic, "--from-beginning", "-e", "--isolation", "read_committed").out == "a\n"
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_goes_on_where_it_stopped(tell: Tell, topic: str, group: str, protocol: str) -> None:
+    tell("topics", "create", topic)
+    tell("produce", topic, stdin="1\n2\n3\n4\n")
+    more = ("-G", group, "-X", f"group.protocol={protocol}", "--timeout-ms", "5000")
+    assert tell("consume", topic, *more, "--from", "beginning", "-c", "3").out == "1\n2\n3\n"
+    assert tell("consume", topic, *more, "-c", "1").out == "4\n"
+    assert tell("groups", "describe", group).rows == [[group, topic, "0", "4", "4", "0", "", "", ""]]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--from-beginning", "--from", "end"],
+        ["--from", "yesterday"],
+        ["-f", "%q"],
+        ["-f", "%s", "--json"],
+        ["-G", "g", "-e"],
+        ["-G", "g", "--from", "5"],
+        ["-D", r"\q"],
+    ],
+)
+def test_what_cannot_be_meant_is_refused_before_anything_is_read(tell: Tell, arguments: list[str]) -> None:
+    refused = tell("consume", "t", *arguments)
+    assert (refused.code, refused.out) == (2, "")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["-k", "a", "-K", ":"], ["-H", "=v"], ["-z", "brotli"], ["--from-json", "--whole-files"], ["-D", ""], ["-T", "-1"], ["-X", "acks=7"]],
+)
+def test_what_cannot_be_meant_is_refused_before_anything_is_written(tell: Tell, topic: str, arguments: list[str]) -> None:
+    tell("topics", "create", topic)
+    assert tell("produce", topic, *arguments, stdin="a\n").code == 2
+    assert tell("consume", topic, "--from-beginning", "-e").out == ""
+
+
+@pytest.mark.parametrize("line", ["[]", "{}", '{"value": 1}', '{"value": "a", "partition": -1}', "{", '{"value": "a", "headers": [["a"]]}'])
+def test_a_line_that_is_no_record_is_told_by_number(tell: Tell, topic: str, line: str) -> None:
+    tell("topics", "create", topic)
+    failed = tell("produce", topic, "--from-json", stdin='{"value": "first"}\n' + line + "\n")
+    assert (failed.code, "line 2" in failed.err) == (1, True)
+    assert tell("consume", topic, "--from-beginning", "-e").out == "first\n"
