@@ -38,8 +38,6 @@ class _Charges:
     def admits(self, name: str | None, partitions: int) -> bool:
         """Whether the topic may be asked for; it then counts as `partitions`."""
         quotas = self._context.quotas
-        if not quotas.is_set:
-            return True
         # No request may make more: what asks for more is refused, and given back.
         count = min(max(partitions, 0), PARTITIONS_PER_REQUEST_MAX)
         if not quotas.admits(self._call, count, is_strict=self._is_strict, now=self._now):
@@ -65,15 +63,16 @@ def create_topics(context: Context, call: Call, request: CreateTopicsRequest, no
                 refused.append(CreatableTopicResult(name=topic.name, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED))
         request.topics = allowed
     charges = _Charges(context, call, now, strict_since=_STRICT_CREATE_SINCE)
-    default_count = context.settings.num_partitions
-    admitted = []
-    for topic in request.topics:
-        count = len(topic.assignments) or (default_count if topic.num_partitions == -1 else topic.num_partitions)
-        if charges.admits(topic.name, count):
-            admitted.append(topic)
-        else:
-            refused.append(CreatableTopicResult(name=topic.name, error_code=ErrorCode.THROTTLING_QUOTA_EXCEEDED, error_message=None))
-    request.topics = admitted
+    if context.quotas.is_set:
+        default_count = context.settings.num_partitions
+        admitted = []
+        for topic in request.topics:
+            count = len(topic.assignments) or (default_count if topic.num_partitions == -1 else topic.num_partitions)
+            if charges.admits(topic.name, count):
+                admitted.append(topic)
+            else:
+                refused.append(CreatableTopicResult(name=topic.name, error_code=ErrorCode.THROTTLING_QUOTA_EXCEEDED, error_message=None))
+        request.topics = admitted
 
     def completed(reply: Message) -> Message:
         results = cast("CreateTopicsResponse", reply).topics
@@ -103,7 +102,7 @@ def delete_topics(context: Context, call: Call, request: DeleteTopicsRequest, no
             code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         elif not is_enabled:
             code = ErrorCode.TOPIC_DELETION_DISABLED
-        else:
+        elif context.quotas.is_set:
             topic = known or context.image.topics_by_name.get(called or "")
             if topic is not None and not charges.admits(called, len(topic.partitions)):
                 code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
@@ -136,7 +135,7 @@ def create_partitions(context: Context, call: Call, request: CreatePartitionsReq
     allowed = []
     charges = _Charges(context, call, now, strict_since=_STRICT_GROW_SINCE)
     for topic in request.topics:
-        known = context.image.topics_by_name.get(topic.name)
+        known = context.image.topics_by_name.get(topic.name) if context.quotas.is_set else None
         if not context.allow(call, Operation.ALTER, Resource.TOPIC, topic.name):
             refused.append(CreatePartitionsTopicResult(name=topic.name, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED))
         elif known is not None and not charges.admits(topic.name, topic.count - len(known.partitions)):
