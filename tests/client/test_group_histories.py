@@ -14,6 +14,7 @@ WAYS = {
     "cooperative": ["strategy=cooperative-sticky"],
     "sticky": ["strategy=sticky"],
     "consumer": ["protocol=consumer"],
+    "mixed": ["strategy=cooperative-sticky", "protocol=consumer"],
 }
 
 
@@ -42,7 +43,7 @@ def tell(seed: int, way: str, steps: int) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_whatever_happens_every_partition_ends_with_one_member(way: str) -> None:
-    tell(1, way, 12)
+    tell(1, way, 8)
 
 
 @pytest.mark.long
