@@ -233,7 +233,9 @@ class Segment:
         self.index, self.time_index, self._stored = OffsetIndex(), TimeIndex(), None
         self.max_timestamp, self.max_timestamp_offset, self.unindexed_bytes = NO_TIMESTAMP, self.base_offset, 0
         for position, header in walk(self.file, 0):
-            self.index_batch(position, header)
+            # No CRC covers the base offset: one that cannot be here leads nobody anywhere.
+            if self.base_offset <= header[0] <= self.base_offset + RELATIVE_OFFSET_MAX - header[6]:
+                self.index_batch(position, header)
 
     def index_batch(self, position: int, header: HeaderFields, index_interval_bytes: int = 4096) -> None:
         """Count the batch at `position`, which is in the file already, as `append` would have."""

@@ -4,6 +4,8 @@ from random import Random
 
 import pytest
 
+from sparklog.model import Millis, Offset
+from sparklog.record.batch import iterate_headers
 from sparklog_server.log.partition_log import PartitionLog
 from sparklog_server.log.settings import LogSettings
 from sparklog_server.simulation.disk import SimulatedDisk
@@ -150,6 +152,30 @@ def test_rot_below_the_recovery_point_costs_no_other_batch() -> None:
     disk.write(path, bytes(content))
     assert open_log(disk, recovery_point=20).log_end_offset == 20
     assert open_log(disk, recovery_point=0).log_end_offset == 9
+
+
+@pytest.mark.parametrize("offset", [1 << 40, (1 << 63) - 1, -(1 << 63)])
+def test_a_rotten_offset_in_a_segment_without_indexes_costs_no_other_batch(offset: int) -> None:
+    """No CRC covers the base offset of a batch."""
+    disk = SimulatedDisk()
+    log = open_log(disk, LogSettings(segment_bytes=40_000))
+    for at in range(900):
+        log.append(batch(timestamp=START_MS + at), EPOCH, NOW)
+    log.close(NOW)
+    path, following = names(disk, ".log")[:2]
+    content = bytearray(disk.read(path) or b"")
+    positions = [position for position, _ in iterate_headers(bytes(content))]
+    for position in positions[5:-5]:
+        content[position : position + 8] = offset.to_bytes(8, "big", signed=True)
+    disk.write(path, bytes(content))
+    disk.remove(path.replace(".log", ".index"), path.replace(".log", ".timeindex"))
+    log = open_log(disk, log.settings, was_clean=True)
+    last = Offset(len(positions) - 1)
+    found = log.read(last, log.log_end_offset, 1 << 20, at_least_one=True)
+    assert found is not None
+    assert found.read().endswith(bytes(content[positions[-1] :]))
+    assert log.offset_for_timestamp(Millis(START_MS + last + 1), log.log_end_offset) == (START_MS + last + 1, last + 1, EPOCH)
+    assert following.endswith(f"{last + 1:020d}.log")
 
 
 def test_small_segments_opened_with_other_settings_read_the_same() -> None:
