@@ -1,5 +1,7 @@
 """What a KIP-848 group is asked by those who mean it no good: Kafka's error code, bounded memory, and the others undisturbed."""
 
+import tracemalloc
+
 import pytest
 
 from sparklog.errors import ErrorCode
@@ -142,3 +144,41 @@ def test_heartbeats_in_a_storm_write_nothing(world: ModernWorld) -> None:
     for _ in range(5_000):
         world.ask(ConsumerGroupHeartbeatRequest(group_id="g", member_id="good", member_epoch=epoch))
     assert len(world.log) == records
+
+
+def test_a_static_member_whose_successor_is_refused_is_out_when_its_session_ends(world: ModernWorld) -> None:
+    world.join("first", "a", instance_id="i")
+    assert world.heartbeat("first", -2, instance_id="i").error_code == ErrorCode.NONE
+    refused = world.join("second", subscribed_topic_regex="(", instance_id="i")
+    assert refused.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+    world.advance(46_000)
+    assert "first" not in world.group().members
+    world.check_replay()
+
+
+def test_topics_that_a_refused_heartbeat_saw_first_are_seen_by_the_next_that_is_not(world: ModernWorld) -> None:
+    epoch = world.group().members["good"].epoch
+    world.create("b", 1)
+    assert world.heartbeat("good", epoch, subscribed_topic_names=["a", "b"]).error_code == ErrorCode.NONE
+    world.change(world.cluster.grow("b", 3))
+    wide = [f"{index:0240}" for index in range(5_000)]
+    refused = world.heartbeat("good", world.group().members["good"].epoch, subscribed_topic_names=wide)
+    assert refused.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    reply = world.heartbeat("good", world.group().members["good"].epoch)
+    assert world.told(reply) == {"a": [0, 1, 2, 3], "b": [0, 1, 2]}
+    check_undisturbed(world)
+
+
+def test_a_heartbeat_that_is_refused_leaves_nothing_of_a_group_that_never_was(world: ModernWorld) -> None:
+    tracemalloc.start()
+    for number in range(2_100):
+        if number == 100:
+            before, _ = tracemalloc.get_traced_memory()
+        request = ConsumerGroupHeartbeatRequest(
+            f"group-{number}-{'x' * 1_000}", "m", 0, rebalance_timeout_ms=1_000, subscribed_topic_regex="(", topic_partitions=[]
+        )
+        assert world.ask(request).error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert after - before < 1 << 20, "each of 2000 requests left half a kilobyte"
+    check_undisturbed(world)

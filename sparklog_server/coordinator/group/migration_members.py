@@ -48,6 +48,7 @@ class ClassicMembers:
     def decide(self, command: Command, token: object, now: Instant) -> Decision:
         """One of the four requests, to a KIP-848 group."""
         request = command.request
+        mark = self._groups.mark(request.group_id) if isinstance(request, JoinGroupRequest) else None
         try:
             match request:
                 case JoinGroupRequest():
@@ -61,6 +62,8 @@ class ClassicMembers:
                 case _:
                     raise AssertionError(f"{type(request).__name__} is not for a classic member")
         except Refused as refused:
+            if isinstance(request, JoinGroupRequest):
+                self._groups.undo(request.group_id, mark)
             records, reply = [], _refusal(request, refused.code)
         return Decision(tuple(records), (Answer(token, reply),))
 
@@ -114,6 +117,7 @@ class ClassicMembers:
             change.settle_target(settings.consumer_assignors, soft.times.assignment_interval_ms, now)
             member = change.settle_member(owned, has_new_subscription=has_new_subscription)
             check_records(change.records, groups.record_bytes_max)
+            groups.forget_replaced(soft, before, member_id)
             self._await_sync(soft, group.group_id, member, request.session_timeout_ms, now)
         reply = JoinGroupResponse(
             generation_id=member.epoch, protocol_type=PROTOCOL_TYPE, protocol_name=next(iter(protocols)), member_id=member_id

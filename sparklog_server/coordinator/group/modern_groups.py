@@ -122,6 +122,22 @@ class ModernGroups:
             soft = self._softs[group_id] = GroupSoft(self._times(group_id))
         return soft
 
+    def mark(self, group_id: str) -> Micros | None:
+        """What `undo` has to know of a group before a decision that may be refused on the way."""
+        soft = self._softs.get(group_id)
+        return None if soft is None else soft.refreshed_us
+
+    def undo(self, group_id: str, mark: Micros | None) -> None:
+        """A decision was refused, and its records with it: what it looked at counts as not looked at."""
+        soft = self._softs.get(group_id)
+        if soft is None:
+            return
+        if isinstance(self.groups.get(group_id), ModernGroup):
+            soft.checked = -1
+            soft.refreshed_us = mark
+        else:
+            del self._softs[group_id]  # of a group that did not come to be
+
     def _times(self, group_id: str) -> GroupTimes:
         return times_of(self.settings, self.image.configs.get((GROUP_RESOURCE, group_id)))
 
@@ -135,6 +151,7 @@ class ModernGroups:
         if reply is not None:
             return Decision((), (Answer(token, reply),))
         answers: list[Answer] = []
+        mark = self.mark(request.group_id)
         try:
             check_request(request, command.version, self.settings.consumer_assignors)
             if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
@@ -142,6 +159,7 @@ class ModernGroups:
             else:
                 records, reply = self._stay(request, command, now, answers)
         except Refused as refused:
+            self.undo(request.group_id, mark)
             reply = ConsumerGroupHeartbeatResponse(error_code=refused.code, error_message=refused.message)
             return Decision((), (Answer(token, reply),))
         return Decision(tuple(records), (*answers, Answer(token, reply)))
@@ -202,6 +220,8 @@ class ModernGroups:
         self.settle_epoch(change, soft, now)
         change.settle_target(self.settings.consumer_assignors, soft.times.assignment_interval_ms, now)
         member = change.settle_member(owned, has_new_subscription=has_new_subscription)
+        check_records(records, self.record_bytes_max)
+        self.forget_replaced(soft, before, member_id)
         self._rearm(soft, group.group_id, known, member, now)
         is_full = request.rebalance_timeout_ms != -1 and owned is not None
         is_full = is_full and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
@@ -212,7 +232,6 @@ class ModernGroups:
             heartbeat_interval_ms=self._advised_ms(change, soft, now),
             assignment=told_assignment(member.assigned) if tells else None,
         )
-        check_records(records, self.record_bytes_max)
         answers += self._dissolve(group.group_id, group, now)
         return records, reply
 
@@ -277,9 +296,12 @@ class ModernGroups:
             )
         known = msgspec.structs.replace(before, member_id=member_id, epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH)
         change.replace_static(before, known)
-        if before.member_id != member_id:
-            self.deadlines.forget_member(self.soft(change.group.group_id), before.member_id)
         return known
+
+    def forget_replaced(self, soft: GroupSoft, before: ModernMember | None, member_id: str) -> None:
+        """A static member is back under `member_id`, for sure: nobody waits any more for the one that it was."""
+        if before is not None and before.member_id != member_id:
+            self.deadlines.forget_member(soft, before.member_id)
 
     def _rearm(self, soft: GroupSoft, group_id: str, known: ModernMember, member: ModernMember, now: Instant) -> None:
         self.deadlines.heard(soft, group_id, member.member_id, soft.times.session_timeout_ms, now)
