@@ -58,6 +58,14 @@ def test_kafka_configs_sets_tells_and_removes_quotas(live: LiveBroker) -> None:
     described = kafka_tool(tools.CONFIGS, *server, "--describe", *user)
     assert described.startswith(f"Quota configs for user-principal '{user[-1]}' are ")
     assert {"producer_byte_rate=1024.0", "request_percentage=2.5"} == set(re.findall(r"\w+=[\d.]+", described))
+    (log,) = live.data_dir.rglob("__cluster_metadata-0/*0.log")
+    dumped = kafka_tool(tools.DUMP_LOG, "--cluster-metadata-decoder", "--files", log)
+    kept = [json.loads(line.partition("payload: ")[2])["data"] for line in dumped.splitlines() if '"CLIENT_QUOTA_RECORD"' in line]
+    entity = [{"entityType": "user", "entityName": user[-1]}]
+    assert sorted((one["key"], one["value"]) for one in kept if one["entity"] == entity) == [
+        ("producer_byte_rate", 1024.0),
+        ("request_percentage", 2.5),
+    ]
     kafka_tool(tools.CONFIGS, *server, "--alter", *user, "--delete-config", "producer_byte_rate,request_percentage")
     assert kafka_tool(tools.CONFIGS, *server, "--describe", *user) == ""
 
