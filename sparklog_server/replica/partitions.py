@@ -223,7 +223,8 @@ class Partitions:
         directory = begun.directory
         if directory.error is not None:
             for name in begun.names:
-                self._give_up(name)
+                if name not in self._waiting:  # else it is asked for anew: another topic may have the name by now
+                    self._give_up(name)
             return []
         doomed = []
         for log in begun.logs:

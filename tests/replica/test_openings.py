@@ -104,6 +104,20 @@ def test_a_disk_that_fails_while_logs_are_begun_is_told_to_their_clients() -> No
     assert world.send("t", b"x") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+def test_a_directory_that_fails_with_the_logs_of_a_deleted_topic_takes_nothing_from_the_next_of_its_name() -> None:
+    world = ByHand(**{"log.dirs": "/data,/other"})
+    world.create("t", 2 * MANY)
+    world.delete("t")
+    world.create("odd", 1)
+    world.create("t", 2)  # the other way round: what was to lie in /other is to lie in /data now
+    world.disk.fault = lambda _, path: "Input/output error" if path.startswith("/other/") else None
+    world.run_all()
+    world.wait(1000)
+    world.run_all()
+    assert [line for line in world.trace if line.startswith("log-directory-offline path=/other")]
+    assert sorted(world.send("t", b"x", partition=partition) for partition in range(2)) == [0, ErrorCode.KAFKA_STORAGE_ERROR]
+
+
 def test_a_clean_stop_waits_for_the_logs_that_are_being_begun_and_begins_no_more() -> None:
     world = ByHand()
     world.create("t", MANY)
