@@ -352,7 +352,10 @@ class PartitionLog:
         return files, self.log_end_offset
 
     def synced(self, end_offset: Offset) -> None:
-        """The files of the last `begin_sync` are durable, and with them every record below `end_offset` that was not cut since."""
+        """The files of the last `begin_sync` are durable, and with them every record below `end_offset` that was not cut since.
+
+        Raises StorageError, and then no more may be appended.
+        """
         self.recovery_point = max(self.recovery_point, min(end_offset, self.log_end_offset, self._cut_in_sync))
         self._segments.settle()
         self._is_syncing = False

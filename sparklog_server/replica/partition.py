@@ -257,7 +257,11 @@ class Partition:
         """Every record below `end_offset` is durable, but those that were cut and written anew meanwhile."""
         if self.error is ErrorCode.KAFKA_STORAGE_ERROR:
             return
-        self.log.synced(end_offset)
+        try:
+            self.log.synced(end_offset)
+        except StorageError as error:
+            self.storage_failed(error)
+            return
         if self._waits_for_sync:
             self._own_end_moved(self.log.recovery_point)
 

@@ -4,6 +4,7 @@ from random import Random
 
 import pytest
 
+from sparklog.errors import ErrorCode
 from sparklog.model import Instant, LeaderEpoch, Micros, NodeId, Offset, Ticket
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.log_dir import LogDir
@@ -99,6 +100,19 @@ def test_a_segment_that_is_cut_while_its_indexes_are_synced_keeps_them_in_memory
     log.synced(end_offset)
     assert log.first_unsettled_offset == 0  # sealed once more, and not yet synced as it is now
     assert len(read_all(log, max_bytes=300)) == 70
+
+
+def test_a_disk_that_fails_behind_a_sync_of_what_was_cut_takes_its_directory_offline() -> None:
+    world = World().filled()
+    world.append(40, b"more")
+    effect = world.directory.begin_sync(Ticket(1))
+    assert effect is not None
+    assert world.directory.cut(world.partition, Offset(60), NOW)
+    world.disk.sync(effect.files)
+    world.disk.fault = lambda call, _: "Input/output error" if call in ("list", "remove") else None
+    world.directory.synced(NOW)
+    assert isinstance(world.directory.error, StorageError)
+    assert world.partition.error is ErrorCode.KAFKA_STORAGE_ERROR
 
 
 def test_the_high_watermark_does_not_pass_what_a_late_sync_has_not_made_durable() -> None:
