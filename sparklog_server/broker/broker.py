@@ -33,7 +33,7 @@ from sparklog_server.broker.context import (
     RequestJob,
 )
 from sparklog_server.broker.coordinated import settle
-from sparklog_server.broker.directories import open_log_dirs, registration
+from sparklog_server.broker.directories import close_without_logs, open_log_dirs, registration
 from sparklog_server.broker.dispatch import HANDLERS, SERVED
 from sparklog_server.broker.groups import Groups
 from sparklog_server.broker.handlers.api_versions import served_versions
@@ -425,7 +425,7 @@ class Broker:
             self._quorum.close(now)
             partitions.close(now)
             if self._metadata_dir is not None:
-                self._metadata_dir.close({}, now)
+                close_without_logs(self._metadata_dir, self._trace, now)
             self.is_stopped = True
         effects, self._effects = self._effects, []
         return effects

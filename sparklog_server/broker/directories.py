@@ -48,6 +48,14 @@ def open_log_dirs(settings: BrokerSettings, disk: Disk, entropy: Callable[[int],
     return opened
 
 
+def close_without_logs(log_dir: LogDir, trace: Trace, now: Instant) -> None:
+    """Close the directory of the metadata log where it is none of the data directories; a disk that fails costs its mark alone."""
+    try:
+        log_dir.close({}, now)
+    except StorageError as error:
+        trace("log-directory-offline", path=log_dir.path, reason=str(error))
+
+
 def registration(settings: BrokerSettings, log_dirs: list[LogDir], cluster_id: str, *, incarnation_id: Uuid) -> BrokerRegistrationRequest:
     """What the controller is told of this broker; its previous epoch only if it stopped cleanly in every data directory."""
     previous_epoch = log_dirs[0].previous_broker_epoch

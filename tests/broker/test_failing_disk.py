@@ -10,6 +10,7 @@ from sparklog.wire.messages.fetch import FetchResponse
 from sparklog.wire.messages.list_offsets import ListOffsetsResponse
 from sparklog.wire.messages.produce import ProduceResponse
 from tests.broker.world import ACKS_ALL, FETCH_BY_NAME, PRODUCE_BY_NAME, World, fetch, fetched, latest, listed, produce, produced
+from tests.replica.by_hand import ByHand
 
 MAX_TIMESTAMP = -3
 
@@ -77,3 +78,18 @@ def test_a_fetch_of_an_early_version_hears_of_a_failed_disk_in_a_code_it_knows(w
     world.settle()
     assert fetched(world.ask(client, fetch("t", 0), 5, FetchResponse)) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, [])
     assert fetched(world.ask(client, fetch("t", 0), 6, FetchResponse)) == (ErrorCode.KAFKA_STORAGE_ERROR, [])
+
+
+def test_a_clean_stop_ends_also_where_the_directory_of_the_metadata_log_has_failed() -> None:
+    world = ByHand(**{"metadata.log.dir": "/meta"})
+    world.create("t")
+    assert world.send("t", b"kept") == 0
+    world.disk.fault = lambda _, path: "Input/output error" if path.startswith("/meta/") else None
+    world.broker.stop(world.now)
+    world.run_all()
+    assert world.broker.is_stopped
+    assert [line for line in world.trace if line.startswith("log-directory-offline path=/meta")]
+    world.disk.fault = None
+    world.disk.restart()
+    world.start()
+    assert world.read("t") == (0, [b"kept"])
