@@ -28,7 +28,7 @@ from sparklog_server.broker.session import Call, Parked
 _READ: Final = Operation.READ
 _GROUP: Final = Resource.GROUP
 _NAMED_PROTOCOL_SINCE = 7
-_GROUP_OPERATIONS = (Operation.READ, Operation.DELETE, Operation.DESCRIBE)
+_GROUP_OPERATIONS = (Operation.READ, Operation.DELETE, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS)
 _UNKNOWN_OPERATIONS = -2147483648
 
 
@@ -67,10 +67,12 @@ def consumer_group_heartbeat(context: Context, call: Call, request: ConsumerGrou
     def refusal(code: ErrorCode) -> Message:
         return ConsumerGroupHeartbeatResponse(error_code=code)
 
+    if not context.allow(call, _READ, _GROUP, request.group_id):
+        return refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     for topic in request.subscribed_topic_names or ():
         if not context.allow(call, Operation.DESCRIBE, Resource.TOPIC, topic):
             return refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    return _ask(context, call, request.group_id, request, refusal, now)
+    return ask(context, call, request.group_id, request, refusal, now)  # which has a word of its own for an empty group id
 
 
 def _ask(context: Context, call: Call, group_id: str, request: Message, refusal: Refusal, now: Instant) -> Message | Parked:
@@ -90,7 +92,8 @@ def describe_groups(context: Context, call: Call, request: DescribeGroupsRequest
     def whole(parts: list[Message]) -> Message:
         groups = [group for part in parts for group in cast(DescribeGroupsResponse, part).groups]
         for group in groups:
-            group.authorized_operations = _operations(context, call, group.group_id, is_wanted=request.include_authorized_operations)
+            is_wanted = request.include_authorized_operations and not group.error_code
+            group.authorized_operations = _operations(context, call, group.group_id, is_wanted=is_wanted)
         return DescribeGroupsResponse(groups=groups)
 
     return _each(
@@ -105,9 +108,11 @@ def consumer_group_describe(context: Context, call: Call, request: ConsumerGroup
         return lambda code: ConsumerGroupDescribeResponse(groups=[DescribedConsumerGroup(group_id=group_id, error_code=code)])
 
     def whole(parts: list[Message]) -> Message:
-        groups = [group for part in parts for group in cast(ConsumerGroupDescribeResponse, part).groups]
+        told = [group for part in parts for group in cast(ConsumerGroupDescribeResponse, part).groups]
+        groups = [_describable(context, call, group) for group in told]
         for group in groups:
-            group.authorized_operations = _operations(context, call, group.group_id, is_wanted=request.include_authorized_operations)
+            is_wanted = request.include_authorized_operations and not group.error_code
+            group.authorized_operations = _operations(context, call, group.group_id, is_wanted=is_wanted)
         return ConsumerGroupDescribeResponse(groups=groups)
 
     return _each(
@@ -120,6 +125,16 @@ def consumer_group_describe(context: Context, call: Call, request: ConsumerGroup
         whole,
         now,
     )
+
+
+def _describable(context: Context, call: Call, group: DescribedConsumerGroup) -> DescribedConsumerGroup:
+    """The group, unless the caller may not know of a topic that its members have or are to have."""
+    assigned = (part for member in group.members for part in (member.assignment, member.target_assignment))
+    topics = dict.fromkeys(topic.topic_name for part in assigned for topic in part.topic_partitions)
+    if all(context.allow(call, Operation.DESCRIBE, Resource.TOPIC, topic) for topic in topics):
+        return group
+    words = "The group has described topic(s) that the client is not authorized to describe."
+    return DescribedConsumerGroup(ErrorCode.TOPIC_AUTHORIZATION_FAILED, words, group.group_id)
 
 
 def delete_groups(context: Context, call: Call, request: DeleteGroupsRequest, now: Instant) -> Message | Parked:
@@ -142,7 +157,9 @@ def list_groups(context: Context, call: Call, request: ListGroupsRequest, now: I
     may_see_all = context.allow(call, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME)
 
     def whole(parts: list[Message]) -> Message:
-        error = next((part.error_code for part in cast(list[ListGroupsResponse], parts) if part.error_code), 0)
+        # The groups of a shard that went to another broker meanwhile are for that one to tell.
+        told = [part.error_code for part in cast(list[ListGroupsResponse], parts) if part.error_code != ErrorCode.NOT_COORDINATOR]
+        error = next((code for code in told if code), 0)
         listed = [group for part in cast(list[ListGroupsResponse], parts) for group in part.groups]
         if not may_see_all:
             listed = [group for group in listed if context.allow(call, Operation.DESCRIBE, Resource.GROUP, group.group_id)]
