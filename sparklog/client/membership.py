@@ -82,7 +82,9 @@ class Member(Protocol):
     @property
     def owned(self) -> tuple[TopicPartition, ...]: ...
     @property
-    def is_rebalancing(self) -> bool: ...
+    def is_rebalancing(self) -> bool:
+        """Whether commits have to wait for a new generation."""
+
     @property
     def has_left(self) -> bool:
         """Whether nothing more has to be sent after `leave`."""

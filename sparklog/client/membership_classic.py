@@ -130,8 +130,8 @@ class ClassicMember:
 
     @property
     def is_rebalancing(self) -> bool:
-        """Whether commits have to wait for a new generation."""
-        return self.stage in (Stage.PREPARING, Stage.JOINING, Stage.LISTING, Stage.SYNCING)
+        """Whether commits have to wait for a new generation: behind a JoinGroup they would wait for every other member."""
+        return self.stage in (Stage.JOINING, Stage.LISTING, Stage.SYNCING)
 
     @property
     def has_left(self) -> bool:

@@ -54,9 +54,9 @@ class Group:
 
     def commit(self, job: Job) -> Job:
         """Commit; raises CommitFailed at once where it could not succeed."""
+        if self._is_subscribed and self.member.is_rebalancing:
+            raise RebalanceInProgress(f"group {self.identity.group_id!r} is being joined: poll until partitions are assigned")
         if self._is_subscribed and self.identity.generation_id < 0:
-            if self.member.is_rebalancing:
-                raise RebalanceInProgress(f"group {self.identity.group_id!r} is being joined: poll until partitions are assigned")
             raise CommitFailed(f"group {self.identity.group_id!r}: this member is not in the group; poll joins it, then commit")
         return self.offsets.add(job)
 

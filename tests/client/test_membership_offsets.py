@@ -81,6 +81,18 @@ def test_committing_while_joining_says_to_poll_first() -> None:
         script.group.commit(commit())
 
 
+def test_a_member_that_keeps_its_partitions_commits_before_joining_again_or_after_it_but_not_behind_it() -> None:
+    script = Script(partition_assignment_strategy="cooperative-sticky")
+    script.member(T0)
+    script.group.commit(commit())
+    script.sent(OffsetCommitRequest)
+    script.answer(committed())
+    script.beat(ErrorCode.REBALANCE_IN_PROGRESS)
+    script.group.errands(script.now)
+    with pytest.raises(RebalanceInProgress):
+        script.group.commit(commit())
+
+
 def test_a_commit_that_nobody_answers_ends_in_time() -> None:
     script = Script()
     script.member(T0)

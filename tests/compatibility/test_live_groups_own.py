@@ -140,11 +140,12 @@ def members(*made: Any) -> Iterator[tuple[Any, ...]]:
             member.close()
 
 
-def wait_until(is_true: Callable[[], bool], what: str) -> None:
+def wait_until(is_true: Callable[[], bool], *made: Any) -> None:
+    """Wait; what these members hold is said where it does not come true."""
     deadline = time.monotonic() + PATIENCE_S
     waiting = threading.Event()
     while not is_true():
-        assert time.monotonic() < deadline, what
+        assert time.monotonic() < deadline, describe(*made)
         waiting.wait(0.02)
 
 
@@ -175,15 +176,15 @@ def test_three_libraries_share_one_eager_group(live: LiveBroker, strategy: str) 
     name, confluent, python = STRATEGIES[strategy]
     ours = Ours(live, topic, topic, partition_assignment_strategy=name)
     with members(ours):
-        wait_until(lambda: shared_by(ours), "alone")
+        wait_until(lambda: shared_by(ours))
         rdkafka = Confluent(live, topic, topic, **confluent)
         with members(rdkafka):
-            wait_until(lambda: shared_by(ours, rdkafka), describe(ours, rdkafka))
+            wait_until(lambda: shared_by(ours, rdkafka), ours, rdkafka)
             other = KafkaPython(live, topic, topic, partition_assignment_strategy=[python])
             with members(other):
-                wait_until(lambda: shared_by(ours, rdkafka, other), describe(ours, rdkafka, other))
-            wait_until(lambda: shared_by(ours, rdkafka), describe(ours, rdkafka))
-        wait_until(lambda: shared_by(ours), describe(ours))
+                wait_until(lambda: shared_by(ours, rdkafka, other), ours, rdkafka, other)
+            wait_until(lambda: shared_by(ours, rdkafka), ours, rdkafka)
+        wait_until(lambda: shared_by(ours), ours)
     assert "lost" not in ours.told
     assert ours.error is None
 
@@ -199,11 +200,11 @@ def test_cooperative_members_of_two_libraries_keep_what_does_not_move(live: Live
 
     first = make(leader)
     with members(first):
-        wait_until(lambda: shared_by(first), "alone")
+        wait_until(lambda: shared_by(first))
         second = make("confluent" if leader == "ours" else "ours")
         with members(second):
-            wait_until(lambda: shared_by(first, second), describe(first, second))
-        wait_until(lambda: shared_by(first), describe(first))
+            wait_until(lambda: shared_by(first, second), first, second)
+        wait_until(lambda: shared_by(first), first)
 
 
 def test_both_libraries_share_a_group_of_the_new_protocol(live: LiveBroker) -> None:
@@ -211,12 +212,12 @@ def test_both_libraries_share_a_group_of_the_new_protocol(live: LiveBroker) -> N
     fill(live, topic)
     ours = Ours(live, topic, topic, group_protocol="consumer")
     with members(ours):
-        wait_until(lambda: shared_by(ours), "alone")
+        wait_until(lambda: shared_by(ours))
         rdkafka = Confluent(live, topic, topic, **{"group.protocol": "consumer"})
         with members(rdkafka):
-            wait_until(lambda: shared_by(ours, rdkafka), describe(ours, rdkafka))
-            wait_until(lambda: len({*ours.values, *rdkafka.values}) == COUNT, "everything read")
-        wait_until(lambda: shared_by(ours), describe(ours))
+            wait_until(lambda: shared_by(ours, rdkafka), ours, rdkafka)
+            wait_until(lambda: len({*ours.values, *rdkafka.values}) == COUNT)
+        wait_until(lambda: shared_by(ours), ours)
     assert ours.error is None
 
 
@@ -258,7 +259,7 @@ def test_commits_of_ours_are_those_that_others_resume_from(live: LiveBroker) -> 
         assert consumer.committed([partition, TopicPartition(topic, 9)]) == {partition: (7, "", -1), TopicPartition(topic, 9): None}
     other = Confluent(live, topic, topic)
     with members(other):
-        wait_until(lambda: other.values == [b"7", b"8", b"9"], "resumed")
+        wait_until(lambda: other.values == [b"7", b"8", b"9"])
 
 
 def _read_until_killed(bootstrap_servers: str, topic: str, protocol: str, told: Any) -> None:
@@ -279,7 +280,7 @@ def test_the_partitions_of_a_killed_process_go_to_the_others(live: LiveBroker, p
     assert told.wait(PATIENCE_S)
     ours = Ours(live, topic, topic, group_protocol=protocol)
     with members(ours):
-        wait_until(lambda: len(ours.held) == PARTITIONS // 2, describe(ours))
+        wait_until(lambda: len(ours.held) == PARTITIONS // 2, ours)
         assert victim.pid is not None
         os.kill(victim.pid, signal.SIGKILL)
         deadline = time.monotonic() + 60
@@ -293,18 +294,18 @@ def test_a_static_member_comes_back_unnoticed_and_its_double_ends_it(live: LiveB
     topic = live.create("own-static", partitions=PARTITIONS)
     other = Ours(live, topic, topic, group_instance_id="other")
     with members(other):
-        wait_until(lambda: shared_by(other), "alone")
+        wait_until(lambda: shared_by(other))
         ours = Ours(live, topic, topic, group_instance_id="ours")
         with members(ours):
-            wait_until(lambda: shared_by(ours, other), describe(ours, other))
+            wait_until(lambda: shared_by(ours, other), ours, other)
         told = list(other.told)
         again = Ours(live, topic, topic, group_instance_id="ours")
         with members(again):
-            wait_until(lambda: shared_by(again, other), describe(again, other))
+            wait_until(lambda: shared_by(again, other), again, other)
             assert other.told == told
             double = Ours(live, topic, topic, group_instance_id="ours")
             with members(double):
-                wait_until(lambda: again.error is not None, "fenced")
+                wait_until(lambda: again.error is not None)
                 assert isinstance(again.error, FencedInstance)
 
 
@@ -324,7 +325,7 @@ def test_who_does_not_poll_is_out_and_its_commit_says_why(live: LiveBroker) -> N
             pass
         other = Ours(live, topic, topic)
         with members(other):
-            wait_until(lambda: shared_by(other), describe(other))
+            wait_until(lambda: shared_by(other), other)
             with pytest.raises(CommitFailed):
                 slow.commit()
         slow.poll(0)
