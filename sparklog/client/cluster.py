@@ -89,6 +89,8 @@ class Cluster:
         self.answers = 0
         """Replies so far, for those who wait for the next one."""
         self._wanted: dict[str, None] = {}
+        self._is_more_wanted = False
+        """Whether there are topics that no request has named yet."""
         self._names_by_id: dict[Uuid, str] = {}
         self._reach: dict[NodeId, _Reach] = {}
         self._is_due = True
@@ -105,7 +107,7 @@ class Cluster:
         for topic in topics:
             if topic not in self._wanted:
                 self._wanted[topic] = None
-                self._is_due = True
+                self._is_due = self._is_more_wanted = True
                 # Somebody waits for a topic that was never asked for: no reason to hold back.
                 self._not_before = Micros(0)
 
@@ -162,7 +164,7 @@ class Cluster:
         deadline = self.deadline()
         if self._is_asked or deadline is None or now < deadline:
             return None
-        self._is_asked, self._is_due = True, False
+        self._is_asked, self._is_due, self._is_more_wanted = True, False, False
         topics = [MetadataRequestTopic(name=name) for name in self._wanted]
         return MetadataRequest(topics=topics, allow_auto_topic_creation=allow_auto_create)
 
@@ -188,6 +190,8 @@ class Cluster:
         self._expires = Micros(now + self._settings.metadata_max_age_ms * _MS)
         self._unreachable_since = None
         self._back_off(now, is_progress=not self._is_incomplete())
+        if self._is_more_wanted:
+            self._not_before = now  # as in `want`: the answer could say nothing about them
 
     def failed(self, now: Micros) -> None:
         """The request found no answer."""

@@ -67,6 +67,18 @@ def test_a_topic_never_asked_for_does_not_wait_for_the_back_off() -> None:
     assert [topic.name for topic in request.topics or []] == ["t", "new"]
 
 
+def test_a_topic_wanted_while_a_request_is_under_way_is_asked_for_as_soon_as_that_is_answered() -> None:
+    known = cluster(retry_backoff_ms=100)
+    known.request(ms(0))
+    known.want(["new"])
+    known.replied(metadata(nodes=[(7, 9092)]), ms(5))
+    assert known.deadline() == ms(5)
+    assert known.request(ms(5)) is not None
+    known.replied(metadata({"new": [7]}, nodes=[(7, 9092)]), ms(6))
+    known.refresh_soon()
+    assert known.deadline() == pytest.approx(ms(106), abs=10)
+
+
 def test_an_older_leader_epoch_is_not_believed() -> None:
     known = knowing()
     known.refresh_soon()
