@@ -27,7 +27,6 @@ from sparklog_server.metadata.image import MetadataDelta, PartitionImage
 from sparklog_server.outcome import Refused
 from sparklog_server.replica.directory import Trace
 from sparklog_server.replica.partition import Partition, PartitionUnavailable
-from sparklog_server.replica.purgatory import PurgatoryFull
 
 
 class LedPartition:
@@ -68,10 +67,8 @@ class LedPartition:
             raise Refused(refused.code, refused.message) from refused
 
     def park(self, until: Offset, token: object) -> None:
-        try:
-            self._partition.park(until, token)
-        except PurgatoryFull:
-            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "too many requests wait for this partition") from None
+        # One token at a time: clients that wait for this partition in great numbers shall not keep its groups from their answers.
+        self._partition.park(until, token, is_ours=True)
 
     def read(self, start: Offset, limit: Offset, bytes_max: int) -> FileSlice | None:
         try:

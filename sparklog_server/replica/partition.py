@@ -171,9 +171,9 @@ class Partition:
 
     # -- waiting
 
-    def park(self, until: Offset, token: object) -> None:
-        """Hand `token` back when the high watermark reaches `until`. Raises PurgatoryFull."""
-        self.purgatory.park(until, token)
+    def park(self, until: Offset, token: object, *, is_ours: bool = False) -> None:
+        """Hand `token` back when the high watermark reaches `until`. Raises PurgatoryFull, but not for what the broker itself waits for."""
+        self.purgatory.park(until, token, is_ours=is_ours)
         self._hurry()
 
     def watch(self, token: object) -> int:

@@ -29,9 +29,9 @@ class Purgatory:
     def __bool__(self) -> bool:
         return bool(self._heap or self._watchers)
 
-    def park(self, until: Offset, token: object) -> None:
-        """Keep `token` until the high watermark reaches `until`. Raises PurgatoryFull."""
-        if len(self) >= self._limit:
+    def park(self, until: Offset, token: object, *, is_ours: bool = False) -> None:
+        """Keep `token` until the high watermark reaches `until`. Raises PurgatoryFull, but not for what the broker itself waits for."""
+        if len(self) >= self._limit and not is_ours:
             raise PurgatoryFull
         self._sequence += 1
         heappush(self._heap, (until, self._sequence, token))

@@ -3,6 +3,7 @@
 import pytest
 
 from sparklog.errors import ErrorCode, code_of
+from sparklog.wire.messages.fetch import FetchResponse
 from sparklog.wire.messages.find_coordinator import FindCoordinatorResponse
 from sparklog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from sparklog.wire.messages.join_group import JoinGroupResponse
@@ -25,6 +26,7 @@ from tests.broker.groups import (
     join_alone,
     started,
 )
+from tests.broker.world import FETCH_BY_NAME, fetch
 
 COORDINATOR_ERRORS = {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 
@@ -131,6 +133,18 @@ def test_nobody_waits_for_a_coordinator_that_cannot_read_its_log() -> None:
     assert len(client.replies) == 2
     assert ask_commit(world, client, groups[0], 6) in COORDINATOR_ERRORS
     assert ask_offsets(world, client, groups[1]) == [5]
+
+
+def test_readers_who_wait_for_the_topic_of_groups_do_not_keep_groups_from_their_answers() -> None:
+    world = started(**{"sparklog.partition.parked.max": "1"})
+    client = world.node.connect()
+    ask_coordinator(world, client, "g")
+    for partition in range(2):
+        reader = world.node.connect()
+        reader.send(fetch(OFFSETS_TOPIC, 0, partition=partition, max_wait_ms=60_000), FETCH_BY_NAME, FetchResponse)
+    world.settle(10)
+    assert ask_commit(world, client, "g", 5) is ErrorCode.NONE
+    assert ask_offsets(world, client, "g") == [5]
 
 
 def test_offsets_of_a_deleted_topic_are_forgotten_and_stay_so_after_a_restart() -> None:
