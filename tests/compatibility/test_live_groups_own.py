@@ -12,6 +12,7 @@ from typing import Any
 import confluent_kafka
 import kafka
 import pytest
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 
 from sparklog.client.consumer import Consumer
 from sparklog.client.failures import CommitFailed, FencedInstance, RebalanceInProgress
@@ -190,7 +191,7 @@ def test_three_libraries_share_one_eager_group(live: LiveBroker, strategy: str) 
 
 
 @pytest.mark.parametrize("leader", ["ours", "confluent"])
-def test_cooperative_members_of_two_libraries_keep_what_does_not_move(live: LiveBroker, leader: str) -> None:
+def test_cooperative_members_of_three_libraries_share_one_group(live: LiveBroker, leader: str) -> None:
     topic = live.create("own-cooperative", partitions=PARTITIONS)
 
     def make(library: str) -> Any:
@@ -203,6 +204,10 @@ def test_cooperative_members_of_two_libraries_keep_what_does_not_move(live: Live
         wait_until(lambda: shared_by(first))
         second = make("confluent" if leader == "ours" else "ours")
         with members(second):
+            wait_until(lambda: shared_by(first, second), first, second)
+            third = KafkaPython(live, topic, topic, partition_assignment_strategy=[CooperativeStickyAssignor])
+            with members(third):
+                wait_until(lambda: shared_by(first, second, third), first, second, third)
             wait_until(lambda: shared_by(first, second), first, second)
         wait_until(lambda: shared_by(first), first)
 
