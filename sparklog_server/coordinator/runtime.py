@@ -21,7 +21,7 @@ from sparklog.effects import FileSlice, Run
 from sparklog.errors import DecodeError, ErrorCode
 from sparklog.model import Instant, LeaderEpoch, Micros, Offset, Ticket
 from sparklog.record.batch import HEADER_SIZE, BatchBuilder, Record, record_size_max
-from sparklog_server.metadata.image import MetadataDelta, MetadataImage
+from sparklog_server.metadata.image import MetadataDelta, MetadataImage, TopicImage
 from sparklog_server.outcome import Refused
 
 from .command import Command
@@ -86,13 +86,14 @@ class _Parked(NamedTuple):
 class _Loading:
     """A shard that is not up to date yet: the next window begins at `offset`, the log ended at `end_offset` when this began."""
 
-    __slots__ = ("begun", "end_offset", "offset", "records")
+    __slots__ = ("begun", "deleted", "end_offset", "offset", "records")
 
     def __init__(self, offset: Offset, end_offset: Offset, begun: Instant) -> None:
         self.offset = offset
         self.end_offset = end_offset
         self.begun = begun
         self.records: Iterator[Record] | None = None  # of a window that was read and not yet wholly replayed
+        self.deleted: list[TopicImage] = []  # meanwhile; what is being replayed may speak of them
 
 
 class _Active:
@@ -215,6 +216,9 @@ class Runtime:
         if loading.end_offset:
             self._trace("shard-loaded", partition=f"{self._topic}-{index}", end_offset=loading.end_offset, elapsed_ms=elapsed_ms)
         self._take(index, active, active.shard.loaded(self._image, now), now)
+        if loading.deleted and self._active.get(index) is active:
+            delta = MetadataDelta(self._image, self._image, topics_deleted=tuple(loading.deleted))
+            self._take(index, active, active.shard.image_changed(delta, now), now)
 
     def finished(self, ticket: Ticket, result: object, now: Instant) -> bool:
         """The result of a load job; False if the ticket is somebody else's."""
@@ -282,6 +286,8 @@ class Runtime:
         for index, active in list(self._active.items()):
             if active.loading is None:
                 self._take(index, active, active.shard.image_changed(delta, now), now)
+            else:
+                active.loading.deleted += delta.topics_deleted
 
     def tick(self, now: Instant) -> None:
         """Time has passed."""

@@ -5,13 +5,14 @@ import pytest
 from sparklog.effects import FileSlice
 from sparklog.errors import DecodeError, ErrorCode
 from sparklog.kernels import scan
-from sparklog.model import Instant, LeaderEpoch, Micros, Millis, Offset, Ticket
+from sparklog.model import Instant, LeaderEpoch, Micros, Millis, Offset, Ticket, Uuid
 from sparklog.record.batch import build_batch, decode_records, iterate_headers
 from sparklog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from sparklog_server.coordinator.command import Command
 from sparklog_server.coordinator.runtime import Runtime, ShardWaits
 from sparklog_server.coordinator.shard import Answer, CoordinatorRecord, Decision
 from sparklog_server.metadata.image import MetadataDelta, MetadataImage
+from sparklog_server.metadata.records import RemoveTopicRecord, TopicRecord
 from sparklog_server.outcome import Refused
 
 NOW = Instant(Micros(1_000_000), Millis(1_700_000_000_000))
@@ -88,6 +89,7 @@ class WordShard:
         self.replayed: list[Offset] = []
         self.waits: list[object] = []
         self.is_loaded = False
+        self.deleted: list[str] = []
 
     def replay(self, key: bytes, value: bytes | None, offset: Offset) -> None:
         if key == b"unreadable":
@@ -117,6 +119,8 @@ class WordShard:
         return Decision((), (Answer(token, REPLY),))
 
     def image_changed(self, delta: MetadataDelta, now: Instant) -> list[Decision]:
+        assert self.is_loaded
+        self.deleted += [topic.name for topic in delta.topics_deleted]
         return []
 
     def tick(self, now: Instant) -> list[Decision]:
@@ -353,3 +357,19 @@ def test_a_large_partition_is_replayed_in_slices(stage: Stage) -> None:
     assert stage.runtime.deadline() == 0
     stage.load()
     assert len(stage.shard.words) == 1_000
+
+
+def test_topics_that_were_deleted_while_a_shard_was_loaded_are_told_to_it_then(stage: Stage) -> None:
+    partition = ListPartition()
+    partition.append(build_batch([(b"a", b"1", (), 1)]), NOW)
+    stage.runtime.elected(0, partition, NOW)
+    topic = TopicRecord(name="t", topic_id=Uuid(b"t" * 16))
+    with_topic, _ = MetadataImage().apply([(Offset(0), topic)], LeaderEpoch(1))
+    without, delta = with_topic.apply([(Offset(1), RemoveTopicRecord(topic_id=topic.topic_id))], LeaderEpoch(1))
+    assert without.topics_by_name == {}
+    stage.runtime.image_changed(delta, NOW)
+    assert stage.shard.deleted == []
+    stage.load()
+    assert stage.shard.deleted == ["t"]
+    stage.runtime.image_changed(delta, NOW)
+    assert stage.shard.deleted == ["t", "t"]
