@@ -233,10 +233,14 @@ class LogDir:
                     files.append(disk.replace(f"{directory}/{EPOCH_FILE}", epochs.render()))
             disk.sync(files)
             files.clear()
-            return [
-                PartitionLog.open(disk, f"{path}/{one.topic_partition}", one.topic_partition, one.topic_id, one.settings, now=now)
-                for one in wanted
-            ]
+            logs: list[PartitionLog] = []
+            for one in wanted:
+                log = PartitionLog.open(disk, f"{path}/{one.topic_partition}", one.topic_partition, one.topic_id, one.settings, now=now)
+                # Opening forgets an epoch that has no record yet, but the file has it.
+                log.epochs.assign(one.leader_epoch, Offset(0))
+                log.epochs.is_saved = True
+                logs.append(log)
+            return logs
 
         return begin
 

@@ -8,7 +8,7 @@ import pytest
 from sparklog.model import ZERO_UUID, LeaderEpoch, NodeId, Offset, TopicPartition
 from sparklog_server.disk.checkpoint import parse_offsets, parse_properties
 from sparklog_server.disk.door import DirectoryInUse, StorageError
-from sparklog_server.log.log_dir import DirectoryRefused, LogDir, decode_uuid, encode_uuid, new_uuid, partition_of
+from sparklog_server.log.log_dir import DirectoryRefused, LogDir, Wanted, decode_uuid, encode_uuid, new_uuid, partition_of
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.log.logs import EPOCH, NOW, SMALL, T0, TOPIC_ID, batch, read_all, sync
 
@@ -126,6 +126,21 @@ def test_the_metadata_log_and_strangers_are_not_partitions() -> None:
     assert log_dir.logs == {}
     assert "t-1.0123456789abcdef0123456789abcdef-delete" not in disk.list("data")  # an interrupted removal is finished
     assert "__cluster_metadata-0" in disk.list("data")
+
+
+@pytest.mark.parametrize("epoch", [-1, 0, 3])
+def test_the_first_epoch_of_a_log_that_a_job_begins_is_on_disk_before_its_first_record(epoch: int) -> None:
+    disk = SimulatedDisk()
+    log_dir = open_dir(disk)
+    (log,) = log_dir.create_job([Wanted(T0, TOPIC_ID, SMALL, LeaderEpoch(epoch))], NOW)()
+    log_dir.adopt(log)
+    log.assign_epoch(LeaderEpoch(max(epoch, 0)), Offset(0))
+    log.append(batch(), LeaderEpoch(max(epoch, 0)), NOW)
+    files, _ = log.begin_sync()
+    assert any("leader-epoch-checkpoint" in file.path for file in files) == (epoch < 0)
+    disk.sync(files)
+    disk.crash(Random(1))
+    assert open_dir(disk).logs[T0].epochs.entries == [(max(epoch, 0), 0)]
 
 
 def test_a_deleted_partition_is_renamed_by_one_job_and_removed_by_the_next() -> None:
