@@ -8,6 +8,7 @@ import pytest
 from sparklog.errors import DecodeError, ErrorCode
 from sparklog.model import Instant, Micros, Offset
 from sparklog.wire.messages.consumer_protocol import ConsumerProtocolSubscription, encode_prefixed
+from sparklog.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from sparklog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from sparklog.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from sparklog.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
@@ -262,3 +263,21 @@ def test_the_wall_clock_may_step_back() -> None:
     world.run(f"leave {member_id}")
     world.reload()
     assert world.run("describe v=5") == ["-> admin describe g Empty consumer/-"]
+
+
+def test_members_who_are_all_gone_are_taken_out_some_at_a_time() -> None:
+    world = GroupWorld(AT_ONCE)
+    _stable(world, 500)
+    world.reload()
+    later = Instant(Micros(world.now.mono_us + 10_000_000), world.now.wall_ms)
+    assert world.shard.tick(later) == []
+    assert world.shard.deadline() == later.mono_us
+    assert len(_described(world).members) == 300
+    world.advance(100)
+    assert (_described(world).group_state, _described(world).members) == ("Empty", [])
+
+
+def _described(world: GroupWorld) -> DescribedGroup:
+    reply = world.decide(DescribeGroupsRequest(groups=["g"]), 5, token=object()).answers[0].reply
+    assert isinstance(reply, DescribeGroupsResponse)
+    return reply.groups[0]

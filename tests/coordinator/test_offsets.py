@@ -168,7 +168,7 @@ def test_a_deleted_topic_or_group_takes_its_offsets_with_it() -> None:
     for group in ("g", "h"):
         commit(offsets, commit_of(group, "t", (0, 5)))
         commit(offsets, commit_of(group, "u", (0, 5)))
-    replay(offsets, offsets.of_deleted_topic("t"))
+    replay(offsets, offsets.of_deleted_topics(frozenset({"t"})))
     assert fetched(offsets, "g", None) == {("u", 0): 5}
     replay(offsets, offsets.delete_all("g"))
     assert "g" not in offsets

@@ -27,6 +27,8 @@ PROTOCOL_REQUIRED_SINCE = 5
 """The version of SyncGroup from which the protocol must be named (KIP-559)."""
 BATCHES_SINCE = 3
 """The version of LeaveGroup from which many may leave at once."""
+_DUE_AT_ONCE_MAX = 200
+"""Deadlines that are acted on in one turn of the loop: after a load the sessions of all who are gone end at the same moment."""
 
 
 class ClassicGroups:
@@ -219,9 +221,12 @@ class ClassicGroups:
     # -- time, and those who wait
 
     def tick(self, now: Instant) -> list[Decision]:
-        """What is due by `now`, one decision for each group that it moves."""
+        """What is due by `now`, one decision for each group that it moves; some of it, if much is: the rest is due still."""
         decisions = []
-        while (due := self._rebalances.timers.pop(now.mono_us)) is not None:
+        for _ in range(_DUE_AT_ONCE_MAX):
+            due = self._rebalances.timers.pop(now.mono_us)
+            if due is None:
+                break
             group = self._groups.get(due.group_id)
             if not isinstance(group, ClassicGroup):
                 continue

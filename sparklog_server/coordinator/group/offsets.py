@@ -164,9 +164,15 @@ class Offsets:
         topics = self._groups.get(group_id, {})
         return tuple(_tombstone(group_id, name, index) for name, partitions in topics.items() for index in partitions)
 
-    def of_deleted_topic(self, topic: str) -> tuple[CoordinatorRecord, ...]:
-        """The records that forget a topic that is no more, in every group."""
-        return tuple(_tombstone(group_id, topic, index) for group_id, topics in self._groups.items() for index in topics.get(topic, {}))
+    def of_deleted_topics(self, deleted: frozenset[str]) -> tuple[CoordinatorRecord, ...]:
+        """The records that forget topics that are no more, in every group: one pass, however many topics go at once."""
+        return tuple(
+            _tombstone(group_id, topic, index)
+            for group_id, topics in self._groups.items()
+            for topic, partitions in topics.items()
+            if topic in deleted
+            for index in partitions
+        )
 
     def expired(
         self,

@@ -189,8 +189,13 @@ class GroupShard:
     # -- the world, time, and those who wait
 
     def image_changed(self, delta: MetadataDelta, now: Instant) -> list[Decision]:
-        forgotten = [Decision(records) for topic in delta.topics_deleted if (records := self._offsets.of_deleted_topic(topic.name))]
-        return [*forgotten, *self._modern.image_changed(delta, now)]
+        decisions = self._modern.image_changed(delta, now)
+        if delta.topics_deleted:
+            deleted = frozenset(topic.name for topic in delta.topics_deleted)
+            records = self._offsets.of_deleted_topics(deleted)
+            if records:
+                decisions.append(Decision(records))
+        return decisions
 
     def tick(self, now: Instant) -> list[Decision]:
         return [*self._classic.tick(now), *self._modern.tick(now), *self._group_offsets.tick(now)]
