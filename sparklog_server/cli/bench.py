@@ -13,6 +13,8 @@ from sparklog_server.cli.options import admin, as_json, client_settings, print_j
 if TYPE_CHECKING:
     from sparklog.client.consumer import Consumer
     from sparklog.client.producer import Producer, RecordMetadata
+    from sparklog.client.writer import BatchWriter
+    from sparklog.model import TopicPartition
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -23,8 +25,7 @@ QUIET_S_MAX = 10.0
 """After so long without a record, those missing are taken for lost."""
 POLL_RECORDS_MAX = 10_000
 STAMP_BYTES = 8
-SWITCH_S = 0.0005
-"""How long a thread of this process may keep the others waiting: Python's own 5 ms would be most of what is measured."""
+POLL_MS = 100
 PROGRESS_EVERY = 1 << 10
 
 
@@ -170,71 +171,62 @@ def consume(topic: str, records: int | None, batches: bool, is_json: bool) -> No
 @reaches_cluster
 @as_json
 def latency(topic: str | None, records: int, size: int, rate: int, acks: str, is_json: bool) -> None:
-    """Tell how old records are when a waiting consumer has them: written at a steady rate, read by this process too."""
-    from threading import Thread
-    from time import perf_counter
+    """Tell how old records are when a waiting consumer has them: written at a steady rate, read by this process too.
 
+    One thread writes and reads, each record a batch of its own, so that what is measured is the cluster and not a client's threads.
+    """
     from sparklog.client.consumer import Consumer
-    from sparklog.client.producer import Producer
+    from sparklog.client.writer import BatchWriter
     from sparklog.model import TopicPartition
 
-    sys.setswitchinterval(SWITCH_S)
-    ages_ms = array("d")
-    troubles: list[BaseException] = []
-    writing = client_settings(acks=acks, linger_ms="0")
     with (
         _topic(topic, 1) as name,
-        Producer.from_settings(writing) as producer,
+        BatchWriter(client_settings(acks=acks)) as writer,
         Consumer.from_settings(client_settings()) as consumer,
+        _progress("latency", records, is_json=is_json) as advance,
     ):
         partition = TopicPartition(name, 0)
         consumer.assign([partition])
         consumer.seek_to_end()
         consumer.position(partition)
-        producer.partitions_for(name)
-        filler = _value(size)[STAMP_BYTES:]
-        start_s = perf_counter()
-
-        def write() -> None:
-            from time import perf_counter_ns, sleep
-
-            try:
-                for number in range(records):
-                    if (wait_s := start_s + number / rate - perf_counter()) > 0:
-                        sleep(wait_s)
-                    producer.send(name, perf_counter_ns().to_bytes(STAMP_BYTES, "big") + filler, partition=0)
-                producer.flush()
-            except Exception as error:  # told in the main thread, below
-                troubles.append(error)
-
-        writer = Thread(target=write, daemon=True)
-        with _progress("latency", records, is_json=is_json) as advance:
-            writer.start()
-            _receive(consumer, records, ages_ms, troubles, advance)
-            writer.join()
-        seconds = perf_counter() - start_s
+        writer.partition_count(name)
+        ages_ms, seconds = _age(writer, consumer, partition, records, size, rate, advance)
     _report("latency", records, records * size, seconds, ages_ms, is_json=is_json)
 
 
-def _receive(
-    consumer: "Consumer", records: int, ages_ms: "array[float]", troubles: list[BaseException], advance: Callable[[int], None]
-) -> None:
-    """Take the age of each record as it comes."""
-    from time import perf_counter_ns
+def _age(
+    writer: "BatchWriter",
+    consumer: "Consumer",
+    partition: "TopicPartition",
+    records: int,
+    size: int,
+    rate: int,
+    advance: Callable[[int], None],
+) -> "tuple[array[float], float]":
+    """Write when it is time, read meanwhile: the age of each record in ms, and how long it took in s."""
+    from time import perf_counter, perf_counter_ns, time
 
-    last_ns = perf_counter_ns()
+    from sparklog.record.batch import build_batch
+
+    filler = _value(size)[STAMP_BYTES:]
+    ages_ms = array("d")
+    sent = 0
+    start_s = last_s = perf_counter()
     while len(ages_ms) < records:
-        found = consumer.poll(100)
+        while sent < records and (due_s := start_s + sent / rate - perf_counter()) <= 0:
+            stamp = perf_counter_ns().to_bytes(STAMP_BYTES, "big")
+            writer.add(partition.topic, partition.partition, build_batch([(None, stamp + filler, (), int(time() * 1000))]), 1)
+            sent += 1
+        found = consumer.poll(POLL_MS if sent == records else max(1, min(POLL_MS, int(due_s * 1000))))
         now_ns = perf_counter_ns()
-        for record in found:
-            ages_ms.append((now_ns - int.from_bytes((record.value or b"")[:STAMP_BYTES], "big")) / 1e6)
+        ages_ms.extend((now_ns - int.from_bytes((record.value or b"")[:STAMP_BYTES], "big")) / 1e6 for record in found)
         if found:
-            last_ns = now_ns
+            last_s = perf_counter()
             advance(len(ages_ms))
-        if troubles:
-            raise troubles[0]
-        if (now_ns - last_ns) / 1e9 > QUIET_S_MAX:
+        elif perf_counter() - last_s > QUIET_S_MAX:
             raise click.ClickException(f"{len(ages_ms)} of {records} records came, and nothing for {QUIET_S_MAX:.0f} s")
+    writer.flush()
+    return ages_ms, perf_counter() - start_s
 
 
 @contextmanager
