@@ -1,7 +1,7 @@
 """Thousands of group members in one process: each a socket and the little state of a client, all driven by one selector.
 
-They speak sparklog's own codec, which costs the measuring process and not the broker. A member does what Kafka's clients do: it joins, syncs,
-answers the leader's duty with even shares, sends heartbeats at its interval, joins again when it is told to; by KIP-848 it acknowledges an
+They speak sparklog's own codec, which costs the measuring process and not the broker. A member does what Kafka's clients do: it joins,
+syncs, gives even shares if it leads, sends heartbeats at its interval, and joins again when it is told to; by KIP-848 it acknowledges an
 assignment at once. Nothing is fetched.
 """
 

@@ -1,8 +1,8 @@
-"""How soon the members of a group have their partitions: one new client, ten at once, a hundred over 500 partitions when one dies or ten come.
+"""How soon members have their partitions: one new client, ten at once, a hundred over 500 partitions when one dies or ten come.
 
-Run as `python -m benchmarks.group_rebalance [--json FILE] [--against kafka]`. The first two are librdkafka's, waits of its own included; the
-hundred are sockets of one process (benchmarks/group_members.py). The initial rebalance delay is 0, as Kafka's quick-start file has it. Who
-dies is noticed by the end of its session, 6 s here (the least that a classic group may have) for both protocols and both brokers.
+Run as `python -m benchmarks.group_rebalance [--json FILE] [--against kafka]`. The first two are librdkafka's, waits of its own included;
+the hundred are sockets of one process (benchmarks/group_members.py). The initial rebalance delay is 0, as Kafka's quick-start file has it.
+Who dies is noticed by the end of its session, 6 s here (the least that a classic group may have) for both protocols and both brokers.
 """
 
 import time
