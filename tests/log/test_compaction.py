@@ -302,7 +302,9 @@ def test_a_first_dirty_offset_that_a_damaged_checkpoint_made_up_costs_no_record_
         assert log.log_end_offset == end
 
 
-def test_a_cleaned_segment_keeps_its_descriptor_until_its_files_have_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cleaned_segment_and_those_it_replaces_keep_their_descriptors_while_their_names_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     disk = OsDisk(open_files_max=2)
     log = open_log(disk, msgspec.structs.replace(SETTINGS, segment_bytes=500))
@@ -315,6 +317,8 @@ def test_a_cleaned_segment_keeps_its_descriptor_until_its_files_have_their_names
     cleaned = Round(disk, plan).work(1 << 20).cleaned
     assert cleaned is not None
     assert len(cleaned.replaced) > 4
+    slices = [log.read(base_offset, log.log_end_offset, 1 << 20, at_least_one=True) for base_offset in cleaned.replaced]
     assert log.swap_in(cleaned)
     commit(disk, cleaned.swap)
     assert last_of_each(all_records(log)) == before
+    assert [len(part.read()) for part in slices if part is not None] == [size for _, size in cleaned.before]
