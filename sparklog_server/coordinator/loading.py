@@ -15,24 +15,26 @@ from sparklog.model import Offset
 from sparklog.record.batch import CODEC_BITS, TRANSACTIONAL_BIT, Record, decode_error, decode_records, read_header
 
 WINDOW_BYTES = 8 << 20
+_PIECE_BYTES = 128 << 10  # to make room for a whole window at once would hold the GIL for milliseconds
 _KEYS_MAX = 1 << 17
 _SLOTS = 3 * _KEYS_MAX // 2  # 4.7 MB
 _HORIZON_NEVER = (1 << 62) - 1
 
 
 class Window(msgspec.Struct, frozen=True):
-    """What is left to replay of a window, as whole batches, and the offset at which the next window begins."""
+    """What is left to replay of a window, as pieces of whole batches, and the offset at which the next window begins."""
 
-    batches: bytes | memoryview
+    pieces: tuple[bytes | memoryview, ...]
     next_offset: Offset
 
     def records(self) -> Iterator[Record]:
         """The records, decoded batch by batch. Raises DecodeError."""
-        view, position = memoryview(self.batches), 0
-        while position < len(view):
-            end = position + read_header(view, position).size
-            yield from decode_records(view[position:end])
-            position = end
+        for piece in self.pieces:
+            view, position = memoryview(piece), 0
+            while position < len(view):
+                end = position + read_header(view, position).size
+                yield from decode_records(view[position:end])
+                position = end
 
 
 class Unreadable(msgspec.Struct, frozen=True):
@@ -52,18 +54,25 @@ def read_window(window: FileSlice, seed: bytes) -> Window | Unreadable:
         if size < window.length:
             return Unreadable("the log ends within a batch")
         if attributes & (CODEC_BITS | TRANSACTIONAL_BIT):
-            return Window(content, Offset(next_offset))
+            return Window((content,), Offset(next_offset))
         return Window(_thinned(content, seed), Offset(next_offset))
     except ValueError as refused:
         return Unreadable(str(decode_error(refused)))
 
 
-def _thinned(content: bytes, seed: bytes) -> bytes | memoryview:
+def _thinned(content: bytes, seed: bytes) -> tuple[bytes | memoryview, ...]:
     keys = clean.KeyOffsets(_SLOTS, _KEYS_MAX, seed)
     rules = clean.Rules((), (), 0, _HORIZON_NEVER)
     status, _ = clean.map_keys(content, 0, keys, rules, 0)
     if status != clean.END:
-        return content
-    target = bytearray(len(content))
-    status, position, filled, *_ = clean.filter_batches(content, 0, target, 0, keys, rules, -1, 0)
-    return memoryview(target)[:filled] if status == clean.END and position == len(content) else content
+        return (content,)
+    pieces: list[bytes | memoryview] = []
+    position, needed = 0, 0
+    while True:
+        target = bytearray(max(_PIECE_BYTES, needed))
+        status, position, filled, needed, *_ = clean.filter_batches(content, position, target, 0, keys, rules, -1, 0)
+        pieces.append(memoryview(target)[:filled])
+        if status == clean.END and position == len(content):
+            return tuple(pieces)
+        if status != clean.ROOM:
+            return (content,)

@@ -88,3 +88,13 @@ def test_what_is_replayed_comes_to_the_same_as_everything(batches: list[list[tup
     for _, key, value in read(window_of(*written)):
         replayed[key] = value
     assert replayed == expected
+
+
+def test_what_is_left_of_a_large_window_comes_in_pieces_none_of_which_holds_the_loop() -> None:
+    written = [batch(number, (b"key-%d" % number, b"x" * 1000)) for number in range(500)]
+    large = batch(500, (b"large", b"x" * 300_000))
+    result = read_window(window_of(*written, large), SEED)
+    assert isinstance(result, Window)
+    assert [record.offset for record in result.records()] == list(range(501))
+    assert len(result.pieces) > 4
+    assert max(map(len, result.pieces[:-1])) <= 128 << 10
