@@ -6,7 +6,7 @@ from sparklog.wire.schema import Message
 from sparklog_server.metadata.features import SUPPORTED
 from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.metadata.records import FeatureLevelRecord
-from sparklog_server.outcome import Outcome, Refused
+from sparklog_server.outcome import Outcome, Refused, cut
 
 _UPGRADE = 1
 _KNOWN_TYPES = (1, 2, 3)
@@ -21,7 +21,7 @@ def update_features(image: MetadataImage, request: UpdateFeaturesRequest, node_i
     try:
         records = [record for update in updates.values() for record in _updated(image, update, node_id)]
     except Refused as refusal:
-        message = f"The update failed for all features since the following feature had an error: {refusal.message}"
+        message = cut(f"The update failed for all features since the following feature had an error: {refusal.message}")
         return Outcome((), UpdateFeaturesResponse(error_code=refusal.code, error_message=message))
     results = [UpdatableFeatureResult(feature=name, error_message=None) for name in updates]
     return Outcome(() if request.validate_only else tuple(records), UpdateFeaturesResponse(error_message=None, results=results))

@@ -12,6 +12,7 @@ from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resour
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import Call
 from sparklog_server.metadata.records import UserScramCredentialRecord
+from sparklog_server.outcome import cut
 
 
 def describe_user_scram_credentials(
@@ -33,10 +34,10 @@ def describe_user_scram_credentials(
         result = DescribeUserScramCredentialsResult(user=name, error_message=None)
         if times > 1:
             result.error_code = ErrorCode.DUPLICATE_RESOURCE
-            result.error_message = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
+            result.error_message = cut(f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}")
         elif name not in known:
             result.error_code = ErrorCode.RESOURCE_NOT_FOUND
-            result.error_message = f"Attempt to describe a user credential that does not exist: {name}"
+            result.error_message = cut(f"Attempt to describe a user credential that does not exist: {name}")
         else:
             result.credential_infos = sorted(known[name], key=lambda one: one.mechanism)
         results.append(result)

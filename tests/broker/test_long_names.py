@@ -1,4 +1,4 @@
-"""Names as long as the wire carries them: what the coordinator makes of them, ids and messages, has to fit the wire as well."""
+"""Names as long as the wire carries them: what the broker makes of them, ids and messages, has to fit the wire as well."""
 
 import pytest
 
@@ -6,7 +6,13 @@ from sparklog.errors import ErrorCode, code_of
 from sparklog.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from sparklog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from sparklog.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from sparklog.wire.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    UserName,
+)
 from sparklog.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from sparklog.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
 from sparklog_server.simulation.cluster import SimulatedConnection
 from tests.broker.groups import JOIN, ask_coordinator, join, started
 from tests.broker.world import World
@@ -62,3 +68,17 @@ def test_error_messages_with_the_longest_names_in_them_fit_an_answer(name: str) 
 def test_the_longest_name_of_a_topic_is_refused_in_words_that_fit_an_answer() -> None:
     world, client = ready()
     assert world.create(client, "n" * LONGEST) == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_longest_names_of_users_and_features_are_refused_in_words_that_fit_an_answer(name: str) -> None:
+    world, client = ready()
+    for users, code in (([UserName(name)], ErrorCode.RESOURCE_NOT_FOUND), ([UserName(name)] * 2, ErrorCode.DUPLICATE_RESOURCE)):
+        request = DescribeUserScramCredentialsRequest(users=users)
+        told = world.ask(client, request, 0, DescribeUserScramCredentialsResponse)
+        assert isinstance(told, DescribeUserScramCredentialsResponse)
+        assert code_of(told.results[0].error_code) is code
+    features = UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey(name, max_version_level=9, upgrade_type=1)])
+    refused = world.ask(client, features, 1, UpdateFeaturesResponse)
+    assert isinstance(refused, UpdateFeaturesResponse)
+    assert refused.error_code != 0
