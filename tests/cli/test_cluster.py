@@ -106,6 +106,10 @@ def test_benchmarks_measure_and_leave_nothing_behind(tell: Tell) -> None:
     assert "sparklog-bench" not in tell("topics", "list").out
 
 
+def test_records_that_come_due_faster_than_they_can_go_out_all_arrive(tell: Tell) -> None:
+    assert tell("bench", "latency", "--records", "2000", "--rate", "10000000", "--json").json["records"] == 2000
+
+
 @pytest.mark.parametrize("how", [[], ["--batches"]])
 def test_reading_is_measured_over_what_is_there(tell: Tell, topic: str, how: list[str]) -> None:
     tell("topics", "create", topic, "--partitions", "2")
