@@ -18,6 +18,7 @@ import confluent_kafka
 import kafka
 
 STEP_S = 0.1
+PATIENT_STEP_MS = 2_000  # kafka-python 3.0 may hang for good if a poll ends while the answer to its SyncGroup is on the way
 
 
 def tell(**said: object) -> None:
@@ -106,7 +107,7 @@ def run_kafka_python(asked: dict[str, Any]) -> None:
     consumer.subscribe(topics=asked.get("topics") or (), pattern=asked.get("pattern"), listener=_Told())
     ended = end_of_input()
     while not ended.is_set():
-        batches = consumer.poll(timeout_ms=int(STEP_S * 1000))
+        batches = consumer.poll(timeout_ms=PATIENT_STEP_MS)
         for partition, records in batches.items():
             for record in records:
                 tell(record=[f"{partition.topic}:{partition.partition}", record.offset, record.value.decode()])
