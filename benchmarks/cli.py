@@ -34,7 +34,7 @@ class Command(NamedTuple):
 
 COMMANDS = (
     Command(("topics", "list"), (f"{TOOLS}.TopicCommand", "--list"), "listed-", TOPICS),
-    Command(("topics", "describe", WIDE), (f"{TOOLS}.TopicCommand", "--describe", "--topic", WIDE), "\t1", PARTITIONS),
+    Command(("topics", "describe", WIDE), (f"{TOOLS}.TopicCommand", "--describe", "--topic", WIDE), "1", PARTITIONS),
     Command(
         ("groups", "describe", GROUP),
         (f"{TOOLS}.consumer.group.ConsumerGroupCommand", "--describe", "--group", GROUP),
