@@ -19,7 +19,7 @@ from sparklog_server.daemon.page_cache import is_resident, read_ahead, read_if_r
 from sparklog_server.daemon.reactor import READ, WRITE, Reactor
 from sparklog_server.disk.door import StorageError
 
-SLICE_BYTES_PER_TURN: Final = 1 << 20
+READ_AHEAD_BYTES: Final = 1 << 20
 GATHERED_BYTES_MAX: Final = 256 << 10
 # Up to here, reading a slice and gathering it costs less than a sendfile of its own.
 GATHERED_SLICE_BYTES_MAX: Final = 32 << 10
@@ -29,9 +29,13 @@ MORE: Final[int] = getattr(socket, "MSG_MORE", 0)
 
 
 class Owner(Protocol):
-    """What a connection tells: bytes may have come, the connection is no more, a file must be read beside the loop first."""
+    """What a connection tells: bytes may have come, the connection is no more, a file must be read beside the loop first.
+
+    `turn_bytes` is how much of a file may go out before others have their turn.
+    """
 
     unsent_bytes_max: int
+    turn_bytes: int
 
     def readable(self, connection: "Connection") -> None: ...
     def lost(self, connection: "Connection", failure: str) -> None: ...
@@ -156,7 +160,7 @@ class Connection:
             if len(waiting) == 1 and type(waiting[0]) is bytes:
                 # The common case, one small reply: one system call and no lists.
                 self._drop(self.socket.send(waiting[0]))
-            budget = SLICE_BYTES_PER_TURN
+            budget = self._owner.turn_bytes
             while waiting and budget > 0 and not self._is_reading_ahead:
                 budget -= self._send_first()
         except BlockingIOError:
@@ -200,16 +204,17 @@ class Connection:
             return 0
         sent = self.socket.sendmsg(gathered, (), flags)
         self._drop(sent)
-        return sent if sent == size else SLICE_BYTES_PER_TURN
+        return sent if sent == size else self._owner.turn_bytes
 
     def _send_slice(self, first: FileSlice) -> int:
-        length = min(first.length, SLICE_BYTES_PER_TURN)
+        length = min(first.length, self._owner.turn_bytes)
         descriptor = _descriptor(first)
         if first.position + length > self._resident_limit:
-            if not is_resident(descriptor, first.position, length):
-                self._read_ahead(first, length)
+            ahead = min(first.length, READ_AHEAD_BYTES)
+            if not is_resident(descriptor, first.position, ahead):
+                self._read_ahead(first, ahead)
                 return 0
-            self._resident_limit = first.position + length
+            self._resident_limit = first.position + ahead
         sent = os.sendfile(self.socket.fileno(), descriptor, first.position, length)
         if sent == 0:
             raise _cut(first)
@@ -218,7 +223,7 @@ class Connection:
             self._resident_limit = 0
         else:
             self._waiting[0] = FileSlice(first.file, first.position + sent, first.length - sent)
-        return sent if sent == length else SLICE_BYTES_PER_TURN
+        return sent if sent == length else self._owner.turn_bytes
 
     def _drop(self, sent: int) -> None:
         """Forget the first `sent` bytes of what waits, none of which lies in a slice."""

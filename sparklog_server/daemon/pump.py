@@ -7,7 +7,7 @@ system call; a connection that breaks while sending is told to the broker in the
 import socket
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from sparklog.effects import Disconnect, Effect, Halt, Reply, Run, Sync
 from sparklog.model import Instant, Micros, Millis, SessionId, Ticket
@@ -39,6 +39,12 @@ class Serving(Protocol):
     def stop(self, now: Instant) -> list[Effect]: ...
 
 
+ALONE_TURN_BYTES: Final = 1 << 20
+SHARED_TURN_BYTES: Final = 128 << 10
+"""About 50 µs of copying, which is what a small request of somebody else may have to wait for a large answer."""
+SHARED_FOR_US: Final = 20_000
+
+
 class Halted(Exception):
     """The broker found that going on could harm data."""
 
@@ -55,6 +61,9 @@ class Pump:
 
     def __init__(self, broker: Serving, disk: Disk, reactor: Reactor, trace: Callable[..., None], *, unsent_bytes_max: int) -> None:
         self.unsent_bytes_max = unsent_bytes_max
+        self.turn_bytes = ALONE_TURN_BYTES
+        self._heard: Connection | None = None  # of whom something came last
+        self._shared_until_us = 0
         self.connections: dict[SessionId, Connection] = {}
         self._broker = broker
         self._reactor = reactor
@@ -116,6 +125,12 @@ class Pump:
             return
         now = read_clock()
         connection.active_us = now.mono_us
+        if connection is not self._heard:
+            self._heard = connection
+            self._shared_until_us = now.mono_us + SHARED_FOR_US
+            self.turn_bytes = SHARED_TURN_BYTES
+        elif self.turn_bytes != ALONE_TURN_BYTES and now.mono_us >= self._shared_until_us:
+            self.turn_bytes = ALONE_TURN_BYTES
         self._carry_out(self._broker.receive(connection.session, size, now), now)
 
     def lost(self, connection: Connection, failure: str) -> None:
@@ -123,6 +138,8 @@ class Pump:
         if failure:
             self._trace("reply-broken-off", peer=connection.peer_host, reason=failure)
         del self.connections[connection.session]
+        if connection is self._heard:
+            self._heard = None
         self._lost.append(connection.session)
         if not self._is_in_turn:
             self._carry_out([], read_clock())
