@@ -20,7 +20,6 @@ from sparklog.wire.codec import decode_request
 from sparklog.wire.frame import RECEIVE_BUFFER_BYTES, Framer, spare_buffers
 from sparklog.wire.header import UnsupportedVersion, decode_request_header, encode_reply
 from sparklog.wire.messages.allocate_producer_ids import AllocateProducerIdsResponse
-from sparklog.wire.messages.api_versions import ApiVersionsResponse
 from sparklog.wire.messages.create_topics import CreateTopicsResponse
 from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import Allow, allow_all
@@ -36,7 +35,7 @@ from sparklog_server.broker.coordinated import settle
 from sparklog_server.broker.directories import close_without_logs, open_log_dirs, registration
 from sparklog_server.broker.dispatch import HANDLERS, SERVED
 from sparklog_server.broker.groups import Groups
-from sparklog_server.broker.handlers.api_versions import served_versions
+from sparklog_server.broker.handlers.api_versions import of_unsupported_version
 from sparklog_server.broker.live_settings import LiveSettings
 from sparklog_server.broker.local_partitions import follow, open_partitions
 from sparklog_server.broker.memory import RequestMemory
@@ -346,14 +345,17 @@ class Broker:
         header = unsupported.header
         if header.api_key != API_VERSIONS:
             self._close(session, str(unsupported))
-            return
-        call = Call(session, header.api_key, 0, header.correlation_id, header.client_id)
-        self._answer(call, ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=served_versions((API_VERSIONS,))), now)
+        else:
+            self._answer(Call(session, header.api_key, 0, header.correlation_id, header.client_id), of_unsupported_version(), now)
 
     def _answer(self, call: Call, message: Message, now: Instant) -> None:
         """Give the answer out as soon as every earlier one of the session is out."""
         session = call.session
-        chunks = encode_reply(message, call.api_key, call.version, call.correlation_id)
+        try:
+            chunks = encode_reply(message, call.api_key, call.version, call.correlation_id)
+        except (ValueError, OverflowError) as error:  # longer than a length field can say: what a peer asked for may not end the process
+            self._close(session, f"the answer cannot be written: {error}")
+            return
         if self._quotas.is_set and (throttled := self._quotas.charged(call, message, chunks, now)) is not None:
             chunks = encode_reply(throttled, call.api_key, call.version, call.correlation_id)
             if not session.is_muted:

@@ -4,7 +4,7 @@ import re
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant
-from sparklog.wire.api_keys import API_BY_KEY
+from sparklog.wire.api_keys import API_BY_KEY, API_VERSIONS
 from sparklog.wire.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
@@ -43,6 +43,11 @@ def api_versions(context: Context, call: Call, request: ApiVersionsRequest, now:
         finalized_features_epoch=context.image.offset,
         finalized_features=finalized,
     )
+
+
+def of_unsupported_version() -> ApiVersionsResponse:
+    """The answer, in version 0, to a version that is not spoken: which ones are (KIP-511)."""
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=served_versions((API_VERSIONS,)))
 
 
 def served_versions(served: tuple[int, ...]) -> list[ApiVersion]:
