@@ -4,8 +4,10 @@ Exit codes: 0 done, 1 it failed, 2 asked for in a way that cannot be (usage, set
 """
 
 import os
+import signal
 import sys
 from importlib import import_module
+from types import FrameType
 
 try:
     import click
@@ -18,6 +20,7 @@ EXIT_FAILURE = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 ERRORS_SHOWN_MAX = 20
+INSIST_S = 1.0
 
 # A command is loaded when it is asked for: the module, and the name in it.
 COMMANDS = {
@@ -72,6 +75,7 @@ def sparklog() -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command line and return its exit code; errors are told on stderr, a line each."""
+    before = {number: signal.signal(number, _interrupted) for number in (signal.SIGINT, signal.SIGALRM)}
     try:
         # With standalone_mode off, click returns what the command returned: its exit code, or None.
         return sparklog.main(arguments, prog_name="sparklog", standalone_mode=False) or 0
@@ -86,6 +90,16 @@ def main(arguments: list[str] | None = None) -> int:
             raise
         _tell(error)
         return code
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _interrupted(number: int, frame: FrameType | None) -> None:
+    """Ctrl-C, and again until somebody takes it: what is raised while an object is being freed is lost."""
+    signal.setitimer(signal.ITIMER_REAL, INSIST_S)
+    raise KeyboardInterrupt
 
 
 def _tell(error: Exception) -> None:
