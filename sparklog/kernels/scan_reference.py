@@ -115,7 +115,7 @@ def check_records(buffer: Buffer, count: int, base_timestamp: int, require_keys:
 def timestamps_outside(
     buffer: Buffer, count: int, base_timestamp: int, least: int, greatest: int, most: int, position: int = 0
 ) -> list[int]:
-    """The indexes of the first `most` of `count` uncompressed records whose timestamp is not in `[least, greatest]`; -1 is none and fits."""
+    """The indexes of the first `most` of `count` uncompressed records with a timestamp outside `[least, greatest]`; -1 is none and fits."""
     view = memoryview(buffer)
     size = len(view)
     if not 0 <= position <= size or count < 0 or count * RECORD_SIZE_MIN > size - position:

@@ -20,6 +20,9 @@ from sparklog_server.daemon.reactor import READ, WRITE, Reactor
 from sparklog_server.disk.door import StorageError
 
 READ_AHEAD_BYTES: Final = 1 << 20
+ADVISED_BYTES_MAX: Final = 8 << 20
+ADVISED_BEYOND_BYTES: Final = 256 << 10
+TAKEN_FOR_COLD_BYTES: Final = 64 << 20
 GATHERED_BYTES_MAX: Final = 256 << 10
 # Up to here, reading a slice and gathering it costs less than a sendfile of its own.
 GATHERED_SLICE_BYTES_MAX: Final = 32 << 10
@@ -58,6 +61,7 @@ class Connection:
     """
 
     __slots__ = (
+        "_cold_bytes",
         "_events",
         "_is_closing",
         "_is_muted",
@@ -87,6 +91,7 @@ class Connection:
         self._is_muted = False
         self._is_closing = False
         self._is_reading_ahead = False
+        self._cold_bytes = 0  # how much more of what is sent is taken to be cold, since something before it was
         self._is_open = True
         reactor.watch(connected.fileno(), self._ready)
 
@@ -211,7 +216,9 @@ class Connection:
         descriptor = _descriptor(first)
         if first.position + length > self._resident_limit:
             ahead = min(first.length, READ_AHEAD_BYTES)
-            if not is_resident(descriptor, first.position, ahead):
+            # What follows a range that was cold is on its way from the disk, of which the probes may miss a part; and somebody must go on
+            # asking for what comes after it.
+            if self._cold_bytes > 0 or not is_resident(descriptor, first.position, ahead):
                 self._read_ahead(first, ahead)
                 return 0
             self._resident_limit = first.position + ahead
@@ -247,10 +254,15 @@ class Connection:
     def _read_ahead(self, part: FileSlice, length: int) -> None:
         """Bring the beginning of the first slice into the page cache, then go on sending."""
         self._is_reading_ahead = True
+        if self._cold_bytes <= 0:
+            self._cold_bytes = TAKEN_FOR_COLD_BYTES
+        self._cold_bytes -= length
         limit = part.position + length
         # Its own descriptor: the file's may be taken away meanwhile.
         descriptor = os.dup(_descriptor(part))
-        self._owner.run(lambda: read_ahead(descriptor, part.position, length), lambda result: self._was_read_ahead(limit, result))
+        # The disk works on what is sent next meanwhile, and on the next answer of this size: looking for its end must not wait either.
+        advised = min(2 * part.length, ADVISED_BYTES_MAX) + ADVISED_BEYOND_BYTES
+        self._owner.run(lambda: read_ahead(descriptor, part.position, length, advised), lambda result: self._was_read_ahead(limit, result))
 
     def _was_read_ahead(self, limit: int, result: object) -> None:
         self._is_reading_ahead = False

@@ -5,11 +5,12 @@ Linux answers through preadv2 with RWF_NOWAIT. Where the system or the file syst
 
 import errno
 import os
+import sys
 from typing import Final
 
 # The kernel reads ahead in steps of at least this, so between two probes it has left no hole.
 PROBE_STEP_BYTES: Final = 128 << 10
-PAGE_BYTES: Final = 4096
+READ_STEP_BYTES: Final = 256 << 10
 ADVISE: Final = getattr(os, "posix_fadvise", None)
 NOWAIT: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
 
@@ -51,19 +52,37 @@ def read_if_resident(descriptor: int, position: int, length: int) -> bytes | byt
     return content[:size] if os.fstat(descriptor).st_size <= position + size else None
 
 
-def read_ahead(descriptor: int, position: int, length: int) -> None:
+def read_ahead(descriptor: int, position: int, length: int, advised: int) -> None:
     """Return once the range is in the page cache, as far as memory allows, and close the descriptor. Blocks: call it beside the loop.
 
-    A byte of each step is waited for and nothing else is copied: the processor belongs to those who are served meanwhile.
+    `advised` bytes from `position` on will be wanted soon. Where the system can, no byte is copied: the processor belongs to those who are
+    served meanwhile.
     """
-    scratch = bytearray(1)
+    limit = position + length
     try:
         if ADVISE is not None:
-            # Twice as far as is waited for: the disk works on the next range while this one is sent.
-            ADVISE(descriptor, position, 2 * length, os.POSIX_FADV_WILLNEED)
-        step = PROBE_STEP_BYTES if ADVISE is not None else PAGE_BYTES
-        for awaited in (*range(position, position + length - 1, step), position + length - 1):
-            if os.preadv(descriptor, (scratch,), awaited) == 0:
+            ADVISE(descriptor, position, advised, os.POSIX_FADV_WILLNEED)
+        if sys.platform == "linux":
+            _pass_by(descriptor, position, limit)
+            return
+        scratch = memoryview(bytearray(min(length, READ_STEP_BYTES)))
+        while position < limit:
+            size = os.preadv(descriptor, (scratch[: limit - position],), position)
+            if size == 0:
                 return
+            position += size
     finally:
         os.close(descriptor)
+
+
+def _pass_by(descriptor: int, position: int, limit: int) -> None:
+    """Have every page of the range handed to nobody, which waits for each to be there."""
+    nobody = os.open(os.devnull, os.O_WRONLY)
+    try:
+        while position < limit:
+            size = os.sendfile(nobody, descriptor, position, limit - position)
+            if size == 0:
+                return
+            position += size
+    finally:
+        os.close(nobody)

@@ -23,6 +23,9 @@ SHORT_WAIT_NS: Final = 150_000
 """A wait that ended within this was short: the next one is begun awake."""
 AWAKE_NS: Final = 100_000
 """How long to ask again before going to sleep."""
+CROWDED_NS: Final = 50_000
+"""A yield that took this long went to somebody who wants the processor."""
+CROWDED_FOR_NS: Final = 10_000_000
 
 
 class _Poll(Protocol):
@@ -70,6 +73,7 @@ class Reactor:
         self._poll: _Poll = _Epoll() if hasattr(select, "epoll") else _PortablePoll()
         self._ready: dict[int, Callable[[int], None]] = {}
         self._posted: deque[Callable[[], None]] = deque()
+        self._alone_from_ns = 0
         self._waited_ns = SHORT_WAIT_NS
         self._wake_reader, self._wake_writer = os.pipe()
         os.set_blocking(self._wake_reader, False)
@@ -117,10 +121,16 @@ class Reactor:
 
     def _wait(self, timeout_s: float | None) -> list[tuple[int, int]]:
         began_ns = time.monotonic_ns()
-        if self._waited_ns < SHORT_WAIT_NS and (timeout_s is None or timeout_s > AWAKE_NS / 1e9):
+        if self._waited_ns < SHORT_WAIT_NS and began_ns >= self._alone_from_ns and (timeout_s is None or timeout_s > AWAKE_NS / 1e9):
             ready = self._poll.wait(0)
-            while not ready and time.monotonic_ns() - began_ns < AWAKE_NS:
+            asked_ns = began_ns
+            while not ready and asked_ns - began_ns < AWAKE_NS:
                 os.sched_yield()
+                before_ns, asked_ns = asked_ns, time.monotonic_ns()
+                if asked_ns - before_ns > CROWDED_NS:
+                    # Others want the processor: who sleeps gets it back at its event, who yields when they have had enough.
+                    self._alone_from_ns = asked_ns + CROWDED_FOR_NS
+                    asked_ns += AWAKE_NS
                 ready = self._poll.wait(0)
             if ready:
                 self._waited_ns = time.monotonic_ns() - began_ns

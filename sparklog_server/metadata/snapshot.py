@@ -1,6 +1,7 @@
 """An image as the records that make it from nothing, in the order in which Kafka's own snapshots have them (KIP-630).
 
-    features, metadata.version first ─ brokers ─ each topic and its partitions ─ configs ─ quotas ─ the block of producer ids ─ what is only carried
+    features, metadata.version first ─ brokers ─ each topic and its partitions ─ configs ─ quotas ─ the block of producer ids
+      ─ what is only carried
 
 Replayed at the offset of the last record that the image holds, they give the same image but for one thing: where a broker was registered
 is not known any more, and that offset stands for it, as in Kafka.

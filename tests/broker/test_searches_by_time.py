@@ -21,7 +21,9 @@ def fill(world: World, count: int) -> list[int]:
     stamps = []
     for _ in range(count):
         stamps.append(world.clock.now.wall_ms)
-        assert produced(world.ask(client, produce("t", world.batch(bytes(100_000)), acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse))[0] == 0
+        assert (
+            produced(world.ask(client, produce("t", world.batch(bytes(100_000)), acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse))[0] == 0
+        )
     return stamps
 
 

@@ -152,7 +152,7 @@ def test_after_a_clean_stop_a_damaged_header_at_the_end_is_not_taken_for_a_batch
 
 
 def flip_below_the_recovery_point(every: int) -> None:
-    """There nothing is cut: a damaged payload is left to the reader's CRC, a damaged frame takes the log out of service and names what to do."""
+    """There nothing is cut: a damaged payload is left to the reader's CRC, a damaged frame takes the log out of service."""
     world = stopped(cleanly=False)
     paths = paths_of(world, ".log")
     refused = 0
