@@ -128,17 +128,17 @@ def ask(
 def gather(
     context: Context,
     call: Call,
-    asked: list[tuple[str, Message, Refusal]],
+    asked: list[tuple[int | None, Message, Refusal]],
     combine: Callable[[list[Message]], Message],
     now: Instant,
 ) -> Message | Parked:
-    """Have the shards of several groups answer, each (group, request, refusal) for itself."""
+    """Have several shards answer, each its (shard, request, refusal); a group's shard is what `Groups.shard_of` says."""
     whole = Gathered(call, len(asked), combine)
     call.waiting = whole
     answer: Message | None = combine([]) if not asked else None
-    for index, (group_id, request, refusal) in enumerate(asked):
-        part = Part(whole, index, refusal)
-        code = context.groups.send(group_id, command_of(call, request), part, now)
+    for position, (shard, request, refusal) in enumerate(asked):
+        part = Part(whole, position, refusal)
+        code = context.groups.send_to_shard(shard, command_of(call, request), part, now)
         if code is not ErrorCode.NONE:
             answer = part.refused(code)
     if answer is None:
@@ -160,14 +160,14 @@ def settle(context: Context, now: Instant) -> list[tuple[Call, Message]]:
     given: list[tuple[Call, Message]] = []
     for answer in answers:
         token = cast(Token, answer.token)
-        if token.call.answer is None and not token.call.session.is_closing:
-            reply = token.answered(answer.reply)
-            if reply is not None:
-                given.append((token.call, reply))
+        if _is_awaited(token.call) and (reply := token.answered(answer.reply)) is not None:
+            given.append((token.call, reply))
     for refused_token, code in refused:
         token = cast(Token, refused_token)
-        if token.call.answer is None and not token.call.session.is_closing:
-            reply = token.refused(code)
-            if reply is not None:
-                given.append((token.call, reply))
+        if _is_awaited(token.call) and (reply := token.refused(code)) is not None:
+            given.append((token.call, reply))
     return given
+
+
+def _is_awaited(call: Call) -> bool:
+    return call.answer is None and not call.session.is_closing

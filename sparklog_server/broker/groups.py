@@ -192,9 +192,9 @@ class Groups:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         return self.runtime.decide(partition_for(group_id, count), command, token, now)
 
-    def send_to_shard(self, index: int, command: Command, token: object, now: Instant) -> ErrorCode:
-        """Have one shard decide on what concerns all its groups."""
-        return self.runtime.decide(index, command, token, now)
+    def send_to_shard(self, index: int | None, command: Command, token: object, now: Instant) -> ErrorCode:
+        """Have one shard decide, of those that `shard_of` and `shards` give."""
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE if index is None else self.runtime.decide(index, command, token, now)
 
     def abandoned(self, group_id: str, token: object) -> None:
         """The connection of whoever waits by `token` is gone."""

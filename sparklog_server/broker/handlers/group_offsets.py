@@ -130,7 +130,7 @@ def offset_fetch(context: Context, call: Call, request: OffsetFetchRequest, now:
                 else [OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes) for topic in topics],
             )
         ]
-    asked: list[tuple[str, Message, Refusal]] = []
+    asked: list[tuple[int | None, Message, Refusal]] = []
     whole: dict[str, None] = {}
     early: dict[int, OffsetFetchResponseGroup] = {}
     left_out: dict[int, list[tuple[int, OffsetFetchResponseTopics]]] = {}
@@ -144,7 +144,7 @@ def offset_fetch(context: Context, call: Call, request: OffsetFetchRequest, now:
                 continue
             whole[group.group_id] = None
         left_out[position] = _leave_out(context, call, group)
-        asked.append((group.group_id, _fetch_of(group, request), _refusal_of(group)))
+        asked.append((context.groups.shard_of(group.group_id), _fetch_of(group, request), _refusal_of(group)))
 
     def combine(parts: list[Message]) -> Message:
         rest = iter(parts)

@@ -21,7 +21,7 @@ from sparklog.wire.messages.sync_group import SyncGroupRequest, SyncGroupRespons
 from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
 from sparklog_server.broker.context import Context
-from sparklog_server.broker.coordinated import Gathered, Part, Refusal, ask, command_of, gather
+from sparklog_server.broker.coordinated import Refusal, ask, gather
 from sparklog_server.broker.session import Call, Parked
 
 # To name a member of an enum takes as long as two calls, and heartbeats come often.
@@ -168,18 +168,7 @@ def list_groups(context: Context, call: Call, request: ListGroupsRequest, now: I
     shards = groups.shards()
     if not shards:
         return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE if groups.partition_count else ErrorCode.NONE)
-    gathered = Gathered(call, len(shards), whole)
-    call.waiting = gathered
-    answer: Message | None = None
-    for position, index in enumerate(shards):
-        part = Part(gathered, position, lambda code: ListGroupsResponse(error_code=code))
-        code = groups.send_to_shard(index, command_of(call, request), part, now)
-        if code is not ErrorCode.NONE:
-            answer = part.refused(code)
-    if answer is None:
-        return Parked.FLOWING
-    call.waiting = None
-    return answer
+    return gather(context, call, [(index, request, lambda code: ListGroupsResponse(error_code=code)) for index in shards], whole, now)
 
 
 def _each(
@@ -194,13 +183,13 @@ def _each(
 ) -> Message | Parked:
     """Ask the shard of every group, once for each; what may not be asked is refused in its place."""
     refused: list[Message] = []
-    asked: list[tuple[str, Message, Refusal]] = []
+    asked: list[tuple[int | None, Message, Refusal]] = []
     for group_id in dict.fromkeys(group_ids):
         refusal = refusal_for(group_id)
         if not context.allow(call, operation, Resource.GROUP, group_id):
             refused.append(refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED))
         else:
-            asked.append((group_id, request_for(group_id), refusal))
+            asked.append((context.groups.shard_of(group_id), request_for(group_id), refusal))
     return gather(context, call, asked, lambda parts: combine([*refused, *parts]), now)
 
 

@@ -4,6 +4,7 @@ Each topic of a request is answered by itself: the controller is asked about tho
 its answer.
 """
 
+from collections.abc import Iterable
 from typing import cast
 
 from sparklog.errors import ErrorCode
@@ -45,10 +46,11 @@ class _Charges:
         self._taken[name] = self._taken.get(name, 0) + count
         return True
 
-    def refused(self, name: str | None) -> None:
-        """Nothing was made of the topic."""
-        if name in self._taken:
-            self._context.quotas.give_back(self._call, self._taken.pop(name))
+    def settle(self, results: Iterable[CreatableTopicResult | DeletableTopicResult | CreatePartitionsTopicResult]) -> None:
+        """Give back what was taken for topics of which nothing was made."""
+        for result in results:
+            if result.error_code and result.name in self._taken:
+                self._context.quotas.give_back(self._call, self._taken.pop(result.name))
 
 
 def create_topics(context: Context, call: Call, request: CreateTopicsRequest, now: Instant) -> CreateTopicsResponse | Parked:
@@ -76,9 +78,7 @@ def create_topics(context: Context, call: Call, request: CreateTopicsRequest, no
 
     def completed(reply: Message) -> Message:
         results = cast("CreateTopicsResponse", reply).topics
-        for result in results:
-            if result.error_code:
-                charges.refused(result.name)
+        charges.settle(results)
         results += refused
         return reply
 
@@ -117,9 +117,7 @@ def delete_topics(context: Context, call: Call, request: DeleteTopicsRequest, no
 
     def completed(reply: Message) -> Message:
         results = cast("DeleteTopicsResponse", reply).responses
-        for result in results:
-            if result.error_code:
-                charges.refused(result.name)
+        charges.settle(results)
         results += refused
         return reply
 
@@ -146,9 +144,7 @@ def create_partitions(context: Context, call: Call, request: CreatePartitionsReq
 
     def completed(reply: Message) -> Message:
         results = cast("CreatePartitionsResponse", reply).results
-        for result in results:
-            if result.error_code:
-                charges.refused(result.name)
+        charges.settle(results)
         results += refused
         return reply
 
