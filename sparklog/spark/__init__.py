@@ -1,8 +1,8 @@
 """Spark's data source `sparklog`: topics as tables and streams, Arrow both ways, no JAR.
 
 It knows the client and the record format, and Spark's Python data source API; it never knows the server. What is decided without asking
-anybody is pure and is tested without Spark: `options`, `offsets`, `plan`. `readers` and `writers` ask brokers and move columns; `source` is
-where Spark enters. Read `plan.py` first, then `readers.py`.
+anybody is pure and is tested without Spark: `options`, `offsets`, `plan`. `batch_reader` and `stream_reader` ask brokers and plan,
+`readers` and `writers` move columns on the executors; `source` is where Spark enters. Read `plan.py` first, then `stream_reader.py`.
 
 Importing this package imports neither pyspark nor pyarrow.
 """

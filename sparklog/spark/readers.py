@@ -1,211 +1,52 @@
-"""Batch and stream readers: plan on the driver, read on the executors.
+"""What executors do: read ranges of offsets as Arrow.
 
-    driver     SubscribedTopics (where logs start and end) -> plan -> one InputPartition per range of offsets
-    executor   RangeReader (whole batches) -> columns -> pyarrow.RecordBatch, the very buffers the kernel filled
-
-Readers are pickled, so they hold options and a schema, and open a connection at the first question. `StreamReader` also lives for the whole
-query in a process beside the driver; only there does it remember anything, and nothing that it could not ask for again.
+driver     SubscribedTopics (where logs start and end) -> plan -> InputPartitions, each with some ranges of offsets
+executor   RangeReader (whole batches) -> columns -> pyarrow.RecordBatch, the very buffers the kernel filled
 """
 
-import time
-import warnings
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from sparklog.client.failures import OffsetOutOfRange
 from sparklog.client.ranges import RangeReader
-from sparklog.errors import SettingsError
 from sparklog.model import Offset
 from sparklog.spark import plan
 from sparklog.spark.arrow import ArrowColumns
-from sparklog.spark.offsets import PartitionOffsets, StreamOffset
-from sparklog.spark.options import Options, Place, Position
-from sparklog.spark.plan import DataLoss, OffsetRange
-from sparklog.spark.topics import SubscribedTopics
-
-if TYPE_CHECKING:
-    from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
-else:
-    try:
-        from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
-    except ImportError:  # Spark before 4.2: a run with AvailableNow is one batch
-
-        class SupportsTriggerAvailableNow:
-            pass
+from sparklog.spark.loss import report_loss
+from sparklog.spark.options import Options
+from sparklog.spark.plan import OffsetRange
 
 
-IDLE_WAIT_S = 0.05
-"""How long a stream with nothing to read waits before it answers so; Spark asks again 10 ms later, each time over two processes."""
-IDLE_POLL_S = 0.01
-BEHIND_RETRIES = 3
-BEHIND_RETRY_S = 0.2
-"""A new leader may for a moment not know how far its log could be read; only what stays behind is a loss."""
+def record_batches(options: Options, schema: StructType, pieces: Sequence[OffsetRange] | None) -> Iterator[pa.RecordBatch]:
+    """The records of some ranges as Arrow, each range in order of offset; offsets missing in between are normal.
 
-
-class BatchReader(DataSourceReader):
-    """The ranges of offsets of one DataFrame; Spark plans them once and keeps them for all frames derived from it."""
-
-    def __init__(self, options: Options, schema: StructType) -> None:
-        self._options = options
-        self._schema = schema
-
-    def partitions(self) -> Sequence[InputPartition]:
-        with SubscribedTopics(self._options) as topics:
-            partitions = topics.partitions()
-            earliest, latest = topics.earliest(partitions), topics.latest(partitions)
-        start_position = self._options.starting_offsets or Position(Place.EARLIEST)
-        end_position = self._options.ending_offsets or Position(Place.LATEST)
-        start = plan.resolve(start_position, option="startingOffsets", earliest=earliest, latest=latest)
-        end = plan.resolve(end_position, option="endingOffsets", earliest=earliest, latest=latest)
-        beyond = [f"{tp} ends at offset {latest[tp]}, not {end[tp]}" for tp in sorted(end) if end[tp] > latest[tp]]
-        if beyond:
-            raise SettingsError(f"option 'endingOffsets' lies beyond the end of the log: {'; '.join(beyond)}")
-        ranges = _still_there(plan.ranges_of(start, end), earliest, self._options)
-        return [InputPartition(piece) for piece in plan.split(ranges, self._options.min_partitions)]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return record_batches(self._options, self._schema, partition.value)
-
-
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Micro-batches of offsets. The position is Spark's, as JSON; see `offsets` for what it carries and why."""
-
-    def __init__(self, options: Options, schema: StructType) -> None:
-        self._options = options
-        self._schema = schema
-        self._topics = SubscribedTopics(options)
-        self._target: PartitionOffsets | None = None
-        """Where an AvailableNow run ends, frozen when it starts."""
-        self._latest: PartitionOffsets | None = None
-        self._planned_end: StreamOffset | None = None
-        """For Spark before 4.2, which does not tell where the last micro-batch ended."""
-
-    def initialOffset(self) -> dict[str, object]:  # noqa: N802
-        partitions = self._topics.partitions()
-        earliest, latest = self._topics.earliest(partitions), self._topics.latest(partitions)
-        position = self._options.starting_offsets or Position(Place.LATEST)
-        start = plan.resolve(position, option="startingOffsets", earliest=earliest, latest=latest)
-        return StreamOffset.beginning(start).to_json()
-
-    def getDefaultReadLimit(self) -> "ReadLimit":  # noqa: N802
-        from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
-
-        limit = self._options.max_offsets_per_trigger
-        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
-
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._target = self._topics.latest(self._topics.partitions())
-
-    def latestOffset(self, start: dict[str, Any] | None = None, limit: "ReadLimit | None" = None) -> dict[str, object]:  # noqa: N802
-        current = self._position(start)
-        # Spark before 4.2 hands over no limit; later ones hand back ours, or one without rows where the trigger wants everything.
-        rows = self._options.max_offsets_per_trigger if limit is None else getattr(limit, "max_rows", None)
-        end = self._next_offset(current, rows)
-        if self._target is None and start is not None:
-            deadline = time.monotonic() + IDLE_WAIT_S
-            while end == current and time.monotonic() < deadline:
-                time.sleep(IDLE_POLL_S)
-                end = self._next_offset(current, rows)
-        return end.to_json()
-
-    def reportLatestOffset(self) -> dict[str, object] | None:  # noqa: N802
-        return None if self._latest is None else StreamOffset.beginning(self._latest).to_json()
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        self._planned_end = StreamOffset.from_json(end)
-        ranges = plan.ranges_between(StreamOffset.from_json(start), self._planned_end)
-        if not ranges:
-            return []
-        there = set(self._topics.partitions())
-        log_start = self._topics.earliest([r.partition for r in ranges if r.partition in there])
-        ranges = _still_there(ranges, log_start, self._options)
-        return [InputPartition(piece) for piece in plan.split(ranges, self._options.min_partitions)]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return record_batches(self._options, self._schema, partition.value)
-
-    def commit(self, end: dict[str, Any]) -> None:
-        """Nothing to do: the position is kept by Spark's checkpoint alone."""
-
-    def stop(self) -> None:
-        self._topics.close()
-
-    def __getstate__(self) -> dict[str, object]:
-        return {"options": self._options, "schema": self._schema}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["options"], state["schema"])  # type: ignore[misc]
-
-    def _position(self, start: dict[str, Any] | None) -> StreamOffset:
-        if start is not None:
-            return StreamOffset.from_json(start)
-        return self._planned_end or StreamOffset.from_json(self.initialOffset())
-
-    def _next_offset(self, current: StreamOffset, rows: int | None) -> StreamOffset:
-        latest = self._latest_not_behind(current)
-        losses = plan.behind_position(current, latest)
-        if losses:
-            _report_loss(losses, self._options)
-            shorter = [tp for tp in current.reached if tp in latest and latest[tp] < current.reached[tp]]
-            gone = [tp for tp in current.reached if tp not in latest]
-            current = plan.begin_anew(current, self._topics.earliest(shorter), gone)
-        earliest_of_new = self._topics.earliest(tp for tp in latest if tp not in current.began)
-        return plan.next_offset(current, latest=latest, earliest_of_new=earliest_of_new, limit=rows)
-
-    def _latest_not_behind(self, current: StreamOffset) -> PartitionOffsets:
-        if self._target is not None:
-            return self._target
-        for attempt in range(BEHIND_RETRIES + 1):
-            self._latest = self._topics.latest(self._topics.partitions())
-            if attempt == BEHIND_RETRIES or not plan.behind_position(current, self._latest):
-                break
-            time.sleep(BEHIND_RETRY_S)
-        assert self._latest is not None
-        return self._latest
-
-
-def record_batches(options: Options, schema: StructType, piece: OffsetRange | None) -> Iterator[pa.RecordBatch]:
-    """The records of one range as Arrow, in order of offset; offsets missing in between are normal.
-
-    Spark makes a read without ranges into one task without a range: `piece` is None.
+    Spark makes a read without ranges into one task without any: `pieces` is None.
     """
-    if piece is None:
+    if pieces is None:
         return
+    with RangeReader(options.client) as reader:
+        for piece in pieces:
+            yield from _of_range(reader, options, schema, piece)
+
+
+def _of_range(reader: RangeReader, options: Options, schema: StructType, piece: OffsetRange) -> Iterator[pa.RecordBatch]:
     columns = ArrowColumns(schema, piece.partition, check_crcs=options.client.check_crcs)
     start = piece.start
-    with RangeReader(options.client) as reader:
-        while start < piece.limit:
-            try:
-                for batches in reader.read(piece.partition.topic, piece.partition.partition, start, piece.limit):
-                    for rows, next_offset in columns.record_batches(batches, start, piece.limit):
-                        if rows.num_rows:
-                            yield rows
-                        start = next_offset
-                    del batches  # else their buffer could not be used again
-                return
-            except OffsetOutOfRange as error:
-                log_start = Offset(error.log_start_offset)
-                if not start < log_start:
-                    raise
-                left = OffsetRange(piece.partition, start, piece.limit)
-                _report_loss(plan.lost([left], {piece.partition: log_start}), options)
-                start = log_start
-
-
-def _still_there(ranges: Sequence[OffsetRange], log_start: PartitionOffsets, options: Options) -> list[OffsetRange]:
-    losses = plan.lost(ranges, log_start)
-    if not losses:
-        return list(ranges)
-    _report_loss(losses, options)
-    return plan.without_lost(ranges, log_start)
-
-
-def _report_loss(losses: Sequence[str], options: Options) -> None:
-    """Fails, or warns where the user said to go on: a warning of a Python worker lands in the executor's log."""
-    if options.fail_on_data_loss:
-        raise DataLoss(plan.loss_text(losses))
-    warnings.warn("records are gone and left out, as failOnDataLoss is false: " + "; ".join(losses), stacklevel=2)
+    while start < piece.limit:
+        try:
+            for batches in reader.read(piece.partition.topic, piece.partition.partition, start, piece.limit):
+                for rows, next_offset in columns.record_batches(batches, start, piece.limit):
+                    if rows.num_rows:
+                        yield rows
+                    start = next_offset
+                del batches  # else their buffer could not be used again
+            return
+        except OffsetOutOfRange as error:
+            log_start = Offset(error.log_start_offset)
+            if not start < log_start:
+                raise
+            left = OffsetRange(piece.partition, start, piece.limit)
+            report_loss(plan.lost([left], {piece.partition: log_start}), options)
+            start = log_start

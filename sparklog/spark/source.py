@@ -8,9 +8,10 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from sparklog.errors import SettingsError
+from sparklog.spark.batch_reader import BatchReader
 from sparklog.spark.options import Options
-from sparklog.spark.readers import BatchReader, StreamReader
 from sparklog.spark.schema import check_projection, source_schema
+from sparklog.spark.stream_reader import StreamReader
 from sparklog.spark.writers import BatchSink, StreamSink
 
 

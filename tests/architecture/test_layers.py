@@ -55,7 +55,8 @@ MAY_TOUCH_THE_WORLD = {
     *("sparklog_server.daemon", "sparklog_server.simulation", "sparklog_server.cli"),
     *CLIENT_SHELLS,
     *("sparklog.local_broker", "sparklog.testing"),
-    *("sparklog.spark.source", "sparklog.spark.readers", "sparklog.spark.writers"),
+    *("sparklog.spark.source", "sparklog.spark.batch_reader", "sparklog.spark.stream_reader", "sparklog.spark.readers"),
+    "sparklog.spark.writers",
     *("sparklog_server.disk.os_disk", "sparklog_server.config.load", "sparklog.kernels"),
 }
 
