@@ -5,6 +5,7 @@ PY := .venv/bin/python
 INSTALLED := .venv/.installed
 KERNELS := .venv/.kernels
 KERNEL_SOURCES := $(wildcard sparklog/kernels/*.pyx sparklog/kernels/*.pxi sparklog/kernels/*.h)
+STANDIN_SOURCES := $(wildcard tests/spark/differential/java/org/apache/spark/kafka010/*.java)
 COPY_JARS := mvn -q -B org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies -DincludeScope=runtime
 
 .DEFAULT_GOAL := help
@@ -44,13 +45,24 @@ $(KERNELS): $(INSTALLED) setup.py $(KERNEL_SOURCES)
 	@touch $@
 
 # Fetched once for each version named in a pom, tried again until it succeeds; without Maven or a network the demo writes Parquet and the tests that need Java are skipped.
-jars: .jars/.kafka .jars/.delta
+jars: .jars/.kafka .jars/.delta .jars/.spark-kafka-standin
 
 .jars/.kafka: tests/compatibility/kafka-tools-pom.xml
 	$(call fetch,$<,kafka,the tests against Kafka itself are skipped)
 
 .jars/.delta: conf/delta-pom.xml
 	$(call fetch,$<,delta,the demo writes Parquet in place of Delta)
+
+.jars/.spark-kafka: tests/spark/differential/connector-pom.xml
+	$(call fetch,$<,spark-kafka,the tests against the Kafka connector of Spark are skipped)
+
+# Spark's connector links to a module for delegation tokens that not every registry has; three small classes stand in for it.
+.jars/.spark-kafka-standin: .jars/.spark-kafka $(STANDIN_SOURCES) | $(INSTALLED)
+	@if [ ! -d .jars/spark-kafka ]; then :; \
+	 elif ! command -v javac >/dev/null; then echo "make setup: no javac: the tests against the Kafka connector of Spark are skipped" >&2; \
+	 else rm -rf build/standin && mkdir -p build/standin \
+	 && javac -nowarn -Xlint:none -cp "$$(echo .venv/lib/python3*/site-packages/pyspark/jars)/*" -d build/standin $(foreach source,$(STANDIN_SOURCES),'$(source)') \
+	 && jar cf .jars/spark-kafka/standin.jar -C build/standin . && touch $@; fi
 
 # The one foreign client that is neither Python nor Java: without npm or a network its tests are skipped.
 node: .node/.installed
