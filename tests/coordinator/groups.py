@@ -39,6 +39,7 @@ from sparklog.wire.messages.offset_fetch import (
 from sparklog.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from sparklog.wire.schema import Message
 from sparklog_server.coordinator.command import Command
+from sparklog_server.coordinator.group.crowds import Crowds
 from sparklog_server.coordinator.group.records import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -100,13 +101,14 @@ class GroupWorld:
         self.log: list[CoordinatorRecord] = []
         self.member_ids: dict[str, str] = {}
         self.waiting: dict[str, str] = {}
+        self.crowds = Crowds()
         self._entropy = CountingEntropy()
         self._commands = 0
         self.shard = self.make_shard()
 
     def make_shard(self) -> GroupShard:
         """A shard that has replayed the log."""
-        shard = GroupShard(self.settings, entropy=self._entropy, trace=silent, record_bytes_max=self.record_bytes_max)
+        shard = GroupShard(self.settings, entropy=self._entropy, trace=silent, record_bytes_max=self.record_bytes_max, crowds=self.crowds)
         for offset, record in enumerate(self.log):
             shard.replay(record.key, record.value, Offset(offset))
         self.took = [(decision, self.now) for decision in shard.loaded(MetadataImage(), self.now)]
@@ -159,6 +161,12 @@ class GroupWorld:
             ),
             record_bytes_max=int(named.get("record-bytes", "1000000")),
         )
+        return []
+
+    def _seek(self, words: list[str], named: dict[str, str]) -> list[str]:
+        """seek TIMES [group=]: so many ask who keeps the group."""
+        for _ in range(int(words[0])):
+            self.crowds.sought(named.get("group", "g"), self.now)
         return []
 
     def _settle(self, words: list[str], named: dict[str, str]) -> list[str]:

@@ -18,6 +18,7 @@ from sparklog_server.coordinator.timers import Timer, Timers
 
 from .classic import REBALANCED_FROM, ClassicGroup, State
 from .classic_member import ABANDONED, ClassicMember, Deadline
+from .crowds import Crowds
 from .settings import GroupSettings
 
 NO_MEMBER_ID = ""
@@ -25,6 +26,8 @@ NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60_000
 """A new member that waits must ask again after this: its client may be gone, and a parked connection does not show it (Kafka's number)."""
 _RETRY_MS_MIN = 1_000
 """A rebalance that nobody joined is tried again no sooner, whatever timeout the members ask for."""
+CROWD_DELAY_MS = 20
+"""How long a group that several clients are about to join waits for the next, though no delay is set."""
 
 
 class Draft:
@@ -65,9 +68,10 @@ def everyone(group: ClassicGroup) -> list[JoinGroupResponseMember]:
 class Rebalances:
     """The moves of all classic groups of a shard, their timers, and who waits in them."""
 
-    def __init__(self, settings: GroupSettings) -> None:
+    def __init__(self, settings: GroupSettings, crowds: Crowds) -> None:
         self.timers: Timers[Deadline] = Timers()
         self._settings = settings
+        self._crowds = crowds
         self._parked: dict[object, ClassicMember] = {}
 
     # -- who waits
@@ -173,7 +177,7 @@ class Rebalances:
         group.move_to(State.PREPARING_REBALANCE, now.wall_ms)
         if is_initial:
             group.new_member_added = False
-            group.initial_delay_ms = self._settings.initial_rebalance_delay_ms
+            group.initial_delay_ms = self._initial_delay_ms(group, now)
             group.initial_remaining_ms = max(group.rebalance_timeout_ms() - group.initial_delay_ms, 0)
             self.arm(group.phase, group.initial_delay_ms, now)
         elif group.has_all_joined:
@@ -232,9 +236,13 @@ class Rebalances:
         """Members came meanwhile: more may come, but nobody waits longer than a rebalance may take (KIP-134)."""
         group.new_member_added = False
         delay_ms, remaining_ms = group.initial_delay_ms, group.initial_remaining_ms
-        group.initial_delay_ms = min(self._settings.initial_rebalance_delay_ms, remaining_ms)
+        group.initial_delay_ms = min(self._initial_delay_ms(group, now), remaining_ms)
         group.initial_remaining_ms = max(remaining_ms - delay_ms, 0)
         self.arm(group.phase, group.initial_delay_ms, now)
+
+    def _initial_delay_ms(self, group: ClassicGroup, now: Instant) -> int:
+        delay_ms = self._settings.initial_rebalance_delay_ms
+        return max(delay_ms, CROWD_DELAY_MS) if self._crowds.is_coming(group.group_id, now) else delay_ms
 
     def session_expired(self, group: ClassicGroup, member_id: str, draft: Draft, now: Instant) -> None:
         """Nothing was heard of a member, or of one who was to become one, for the time of its session."""

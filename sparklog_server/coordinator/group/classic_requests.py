@@ -19,6 +19,7 @@ from .classic import ClassicGroup, State
 from .classic_join import Joining, Joins
 from .classic_member import Due
 from .classic_rebalance import NO_MEMBER_ID, Draft, Rebalances
+from .crowds import Crowds
 from .group import Group
 from .records import GroupMetadataKey, GroupMetadataValue
 from .settings import GroupSettings
@@ -41,11 +42,12 @@ class ClassicGroups:
         entropy: Callable[[int], bytes],
         *,
         record_bytes_max: int,
+        crowds: Crowds,
     ) -> None:
         self._groups = groups
         self._settings = settings
         self._record_bytes_max = record_bytes_max
-        self._rebalances = Rebalances(settings)
+        self._rebalances = Rebalances(settings, crowds)
         self._joins = Joins(groups, self._rebalances, settings, entropy, record_bytes_max=record_bytes_max)
         self._is_loaded = False
 

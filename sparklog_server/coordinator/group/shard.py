@@ -29,6 +29,7 @@ from sparklog_server.coordinator.shard import Answer, CoordinatorRecord, Decisio
 from sparklog_server.metadata.image import MetadataDelta, MetadataImage
 
 from .classic_requests import ClassicGroups
+from .crowds import Crowds
 from .group import Group, GroupKind
 from .offsets import Offsets
 from .records import (
@@ -84,10 +85,11 @@ class GroupShard:
         trace: Callable[..., None],
         record_bytes_max: int = RECORD_BYTES_MAX,
         make_modern: Callable[[dict[str, Group], ClassicGroups], ModernKind] | None = None,
+        crowds: Crowds | None = None,
     ) -> None:
         self._groups: dict[str, Group] = {}
         self._trace = trace
-        self._classic = ClassicGroups(self._groups, settings, entropy, record_bytes_max=record_bytes_max)
+        self._classic = ClassicGroups(self._groups, settings, entropy, record_bytes_max=record_bytes_max, crowds=crowds or Crowds())
         self._modern: ModernKind = make_modern(self._groups, self._classic) if make_modern else NoModernGroups()
         self._offsets = Offsets(settings.offset_metadata_bytes_max)
         self._group_offsets = GroupOffsets(self._groups, self._classic, self._offsets, settings)
