@@ -13,28 +13,19 @@ from heapq import heappop
 from typing import cast
 
 from sparklog.effects import Chunk, Disconnect, Effect, Reply
-from sparklog.errors import DecodeError, ErrorCode
+from sparklog.errors import DecodeError
 from sparklog.model import Instant, Micros, SessionId, Ticket, Uuid, earlier
 from sparklog.wire.api_keys import API_VERSIONS
 from sparklog.wire.codec import decode_request
 from sparklog.wire.frame import RECEIVE_BUFFER_BYTES, Framer, spare_buffers
 from sparklog.wire.header import UnsupportedVersion, decode_request_header, encode_reply
-from sparklog.wire.messages.allocate_producer_ids import AllocateProducerIdsResponse
-from sparklog.wire.messages.create_topics import CreateTopicsResponse
 from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import Allow, allow_all
-from sparklog_server.broker.context import (
-    AutoCreation,
-    Context,
-    GroupTopic,
-    ProducerIdBlock,
-    Proposed,
-    RequestJob,
-)
-from sparklog_server.broker.coordinated import settle
+from sparklog_server.broker.context import AutoCreation, Context, Proposed, RequestJob
+from sparklog_server.broker.coordinated import committed, settle
 from sparklog_server.broker.directories import close_without_logs, open_log_dirs, registration
 from sparklog_server.broker.dispatch import HANDLERS, SERVED
-from sparklog_server.broker.groups import Groups
+from sparklog_server.broker.groups import open_groups
 from sparklog_server.broker.handlers.api_versions import of_unsupported_version
 from sparklog_server.broker.live_settings import LiveSettings
 from sparklog_server.broker.local_partitions import follow, open_partitions
@@ -44,6 +35,7 @@ from sparklog_server.broker.quorum import Quorum
 from sparklog_server.broker.quotas import ClientQuotas, WorkClock
 from sparklog_server.broker.session import FLOWING, MUTING_SILENT, SILENT, Call, Parked, Session, Wakeable, first_frame_bytes_max
 from sparklog_server.broker.standing import Standing
+from sparklog_server.broker.transactions import Transactions
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.coordinator.runtime import ShardWaits
 from sparklog_server.disk.door import Disk, StorageError
@@ -140,7 +132,8 @@ class Broker:
             cluster_id,
             self._quorum,
             self._partitions,
-            Groups(self._live, self._allow, tickets=self._ticket, entropy=self._entropy, trace=self._trace),
+            open_groups(self._live, self._allow, tickets=self._ticket, entropy=self._entropy, trace=self._trace),
+            Transactions(self._live, tickets=self._ticket, entropy=self._entropy, trace=self._trace),
             self._allow,
             served=SERVED,
             tickets=self._ticket,
@@ -241,7 +234,7 @@ class Broker:
         job = self._context.jobs.pop(ticket, None)
         if job is not None:
             self._job_finished(job, result, now)
-        elif not self._partitions.finished(ticket, result, now) and not self._context.groups.finished(ticket, result, now):
+        elif not self._partitions.finished(ticket, result, now) and not self._context.shard_loaded(ticket, result, now):
             self._effects.extend(self._quorum.synced(ticket, error, now))
         self._effects.extend(self._partitions.jobs)
         self._partitions.jobs.clear()
@@ -274,7 +267,8 @@ class Broker:
         self._effects.extend(self._partitions.due_retention(now))
         self._effects.extend(self._partitions.due_cleaning(now))
         if not self.is_stopping:
-            self._context.groups.tick(now)
+            for shards in self._context.coordinators:
+                shards.tick(now)
         deadline = self._quorum.deadline()
         if deadline is not None and deadline <= now.mono_us:
             self._effects.extend(self._quorum.tick(now))
@@ -289,7 +283,8 @@ class Broker:
         if timers:
             earliest = earlier(earliest, timers[0][0])
         if not self.is_stopping:
-            earliest = earlier(earliest, self._context.groups.deadline())
+            for shards in self._context.coordinators:
+                earliest = earlier(earliest, shards.deadline())
         return earlier(earliest, self._quotas.deadline())
 
     # -- requests
@@ -400,7 +395,7 @@ class Broker:
                 self._effects.extend(context.effects)
                 context.effects.clear()
                 self._publish(now)
-            elif partitions.led or context.groups.runtime.has_news:
+            elif partitions.led or context.has_coordinated:
                 for call, answer in settle(context, now):
                     self._answer(call, answer, now)
             elif self._standing.has_failures:
@@ -438,7 +433,8 @@ class Broker:
         self._partitions.released.clear()
         for waiting in released:
             if isinstance(waiting, ShardWaits):
-                self._context.groups.woken(waiting, now)
+                for shards in self._context.coordinators:
+                    shards.woken(waiting, now)
                 continue
             call = waiting.call
             if call.answer is None and not call.session.is_closing:
@@ -454,7 +450,8 @@ class Broker:
             self.settings = self._live.settings
             if delta.quotas_changed:
                 self._quotas.published(delta.after.quotas)
-            self._context.groups.published(delta, now)
+            for shards in self._context.coordinators:
+                shards.published(delta, now)
         for token, reply in quorum.take_committed():
             self._committed(token, reply, now)
 
@@ -466,18 +463,7 @@ class Broker:
                     self._answer(token.call, token.completed(reply), now)
             case AutoCreation(), _:
                 context.auto_creations.difference_update(token.names)
-            case ProducerIdBlock(), AllocateProducerIdsResponse():
-                ids = context.producer_ids
-                if reply.error_code == 0:
-                    ids.granted(reply.producer_id_start, reply.producer_id_len)
-                ids.is_asked = False
-                self._partitions.released.extend(ids.waiting)
-                ids.waiting.clear()
-            case GroupTopic(), CreateTopicsResponse():
-                context.groups.is_asked = False
-                if reply.topics[0].error_code not in (0, ErrorCode.TOPIC_ALREADY_EXISTS):
-                    self._partitions.released.extend(context.take_group_waiters())
-            case _:
+            case _ if not committed(context, token, reply):
                 halt = self._standing.committed(token, reply, now)
                 if halt is not None:
                     self._effects.append(halt)

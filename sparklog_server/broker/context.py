@@ -8,13 +8,14 @@ from sparklog.effects import Effect, Run
 from sparklog.model import Instant, Micros, Ticket, Uuid
 from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import Allow, Operation, Resource
-from sparklog_server.broker.groups import Groups
 from sparklog_server.broker.live_settings import LiveSettings
 from sparklog_server.broker.memory import RequestMemory
 from sparklog_server.broker.producer_ids import ProducerIds
 from sparklog_server.broker.quorum import Quorum
 from sparklog_server.broker.quotas import ClientQuotas
-from sparklog_server.broker.session import Call, Parked, Session, Waiting, Wakeable
+from sparklog_server.broker.session import Call, Parked, Session, Waiting
+from sparklog_server.broker.shards import Shards
+from sparklog_server.broker.transactions import Transactions
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.metadata.image import MetadataImage, TopicImage
 from sparklog_server.replica.partitions import Partitions
@@ -44,8 +45,10 @@ class ProducerIdBlock:
     """The token of an asked-for block of producer ids."""
 
 
-class GroupTopic:
-    """The token of the topic that keeps the groups."""
+class CoordinatorTopic(NamedTuple):
+    """The token of the topic in which a coordinator keeps what it knows."""
+
+    shards: Shards
 
 
 class RequestJob(NamedTuple):
@@ -68,7 +71,8 @@ class Context:
         cluster_id: str,
         quorum: Quorum,
         partitions: Partitions,
-        groups: Groups,
+        groups: Shards,
+        transactions: Transactions,
         allow: Allow,
         served: tuple[int, ...],
         *,
@@ -83,10 +87,11 @@ class Context:
         self.broker_epoch = -1
         self.quorum = quorum
         self.partitions = partitions
-        self.producer_ids = ProducerIds()
+        self.producer_ids: ProducerIds = transactions.producer_ids
         self.groups = groups
+        self.transactions = transactions
+        self.coordinators = (groups, transactions.shards)
         self.quotas = quotas
-        self.groups_awaited: dict[Wakeable, None] = {}
         self.auto_creations: set[str] = set()
         self.effects: list[Effect] = []
         self.disconnects: list[tuple[Session, str]] = []
@@ -110,6 +115,15 @@ class Context:
         """The published metadata."""
         return self.quorum.image
 
+    @property
+    def has_coordinated(self) -> bool:
+        """Whether a coordinator has something to append, to answer or to begin."""
+        return self.groups.runtime.has_news or self.transactions.shards.runtime.has_news
+
+    def shard_loaded(self, ticket: Ticket, result: object, now: Instant) -> bool:
+        """A job that loads a shard came back; False if the ticket is somebody else's."""
+        return any(shards.finished(ticket, result, now) for shards in self.coordinators)
+
     def topic_of_id(self, topic_id: bytes) -> TopicImage | None:
         """The topic of that id."""
         return self.quorum.image.topics_by_id.get(Uuid(topic_id))
@@ -117,11 +131,6 @@ class Context:
     def allow(self, call: Call, operation: Operation, resource: Resource, name: str) -> bool:
         """Whether the caller may do this."""
         return self._allow(call.session.principal, operation, resource, name)
-
-    def take_group_waiters(self) -> list[Wakeable]:
-        """Those who asked for a coordinator before it could be told; nobody waits after."""
-        waiting, self.groups_awaited = self.groups_awaited, {}
-        return list(waiting)
 
     def park(self, waiting: Waiting, timeout_ms: int, now: Instant) -> None:
         """Answer with `expired` after `timeout_ms`, unless it was answered before."""

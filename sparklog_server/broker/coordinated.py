@@ -8,9 +8,12 @@ import msgspec
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant
+from sparklog.wire.messages.allocate_producer_ids import AllocateProducerIdsResponse
+from sparklog.wire.messages.create_topics import CreateTopicsResponse
 from sparklog.wire.schema import Message
-from sparklog_server.broker.context import Context
-from sparklog_server.broker.session import FLOWING, Call, Parked
+from sparklog_server.broker.context import Context, CoordinatorTopic, ProducerIdBlock
+from sparklog_server.broker.session import FLOWING, Call, Parked, Wakeable
+from sparklog_server.broker.shards import Shards
 from sparklog_server.coordinator.command import Command
 
 _NONE: Final = ErrorCode.NONE  # to name a member of an enum takes as long as two calls
@@ -34,9 +37,9 @@ class Token(Protocol):
 class Asked(msgspec.Struct, eq=False):
     """A request that one shard answers whole; `finish` may add to its reply what the handler knew before."""
 
-    context: Context
+    shards: Shards
     call: Call
-    group_id: str
+    key: str
     refusal: Refusal
     finish: Callable[[Message], Message] | None = None
 
@@ -50,7 +53,7 @@ class Asked(msgspec.Struct, eq=False):
         return self.refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def abandoned(self) -> None:
-        self.context.groups.abandoned(self.group_id, self)
+        self.shards.abandoned(self.key, self)
 
 
 class Gathered:
@@ -116,9 +119,22 @@ def ask(
     finish: Callable[[Message], Message] | None = None,
 ) -> Message | Parked:
     """Have the shard of a group answer."""
-    token = Asked(context, call, group_id, refusal, finish)
+    return ask_shard(context.groups, call, group_id, request, refusal, now, finish)
+
+
+def ask_shard(
+    shards: Shards,
+    call: Call,
+    key: str,
+    request: Message,
+    refusal: Refusal,
+    now: Instant,
+    finish: Callable[[Message], Message] | None = None,
+) -> Message | Parked:
+    """Have the shard of a key answer."""
+    token = Asked(shards, call, key, refusal, finish)
     call.waiting = token
-    code = context.groups.send(group_id, command_of(call, request), token, now)
+    code = shards.send(key, command_of(call, request), token, now)
     if code is _NONE:
         return FLOWING
     call.waiting = None
@@ -131,14 +147,17 @@ def gather(
     asked: list[tuple[int | None, Message, Refusal]],
     combine: Callable[[list[Message]], Message],
     now: Instant,
+    shards: Shards | None = None,
 ) -> Message | Parked:
-    """Have several shards answer, each its (shard, request, refusal); a group's shard is what `Groups.shard_of` says."""
+    """Have several shards answer, each its (shard, request, refusal), a key's shard being what `Shards.shard_of` says; those of groups
+    unless `shards` are given."""
+    shards = context.groups if shards is None else shards
     whole = Gathered(call, len(asked), combine)
     call.waiting = whole
     answer: Message | None = combine([]) if not asked else None
     for position, (shard, request, refusal) in enumerate(asked):
         part = Part(whole, position, refusal)
-        code = context.groups.send_to_shard(shard, command_of(call, request), part, now)
+        code = shards.send_to_shard(shard, command_of(call, request), part, now)
         if code is not ErrorCode.NONE:
             answer = part.refused(code)
     if answer is None:
@@ -149,25 +168,47 @@ def gather(
 
 def settle(context: Context, now: Instant) -> list[tuple[Call, Message]]:
     """Take up what this node leads now, append what the turn decided; who is answered by that, and what."""
-    groups, partitions = context.groups, context.partitions
+    partitions, transactions = context.partitions, context.transactions
     led, partitions.led = partitions.led, []
-    for partition in led:
-        groups.led(partition, now)
-    answers, refused, jobs = groups.take(now)
-    context.effects.extend(jobs)
-    if context.groups_awaited and groups.is_settled:
-        partitions.released.extend(context.take_group_waiters())
     given: list[tuple[Call, Message]] = []
-    for answer in answers:
-        token = cast(Token, answer.token)
-        if _is_awaited(token.call) and (reply := token.answered(answer.reply)) is not None:
-            given.append((token.call, reply))
-    for refused_token, code in refused:
-        token = cast(Token, refused_token)
-        if _is_awaited(token.call) and (reply := token.refused(code)) is not None:
-            given.append((token.call, reply))
+    for shards in context.coordinators:
+        for partition in led:
+            shards.led(partition, now)
+        answers, refused, jobs = shards.take(now)
+        context.effects.extend(jobs)
+        if shards.awaited and shards.is_settled:
+            partitions.released.extend(shards.take_awaited())
+        if shards is transactions.shards:
+            answers, refused = transactions.told(answers, refused)
+        for answer in answers:
+            token = cast(Token, answer.token)
+            if _is_awaited(token.call) and (reply := token.answered(answer.reply)) is not None:
+                given.append((token.call, reply))
+        for refused_token, code in refused:
+            token = cast(Token, refused_token)
+            if _is_awaited(token.call) and (reply := token.refused(code)) is not None:
+                given.append((token.call, reply))
     return given
 
 
 def _is_awaited(call: Call) -> bool:
     return call.answer is None and not call.session.is_closing
+
+
+def committed(context: Context, token: object, reply: Message) -> bool:
+    """What a coordinator asked of the controller is committed; False if the token is somebody else's."""
+    match token, reply:
+        case ProducerIdBlock(), AllocateProducerIdsResponse():
+            ids = context.producer_ids
+            if reply.error_code == 0:
+                ids.granted(reply.producer_id_start, reply.producer_id_len)
+            ids.is_asked = False
+            context.partitions.released.extend(cast(list[Wakeable], ids.waiting))
+            ids.waiting.clear()
+        case CoordinatorTopic(), CreateTopicsResponse():
+            token.shards.is_asked = False
+            if reply.topics[0].error_code not in (0, ErrorCode.TOPIC_ALREADY_EXISTS):
+                context.partitions.released.extend(token.shards.take_awaited())
+        case _:
+            return False
+    return True

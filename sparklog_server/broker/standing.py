@@ -64,7 +64,8 @@ class Standing:
                 self.is_ready = not reply.is_fenced
                 self._trace("broker-ready" if self.is_ready else "broker-still-fenced", node=context.settings.node_id)
             case FailureReport(), _:
-                context.groups.check()
+                for shards in context.coordinators:
+                    shards.check()
             case _:
                 raise AssertionError(f"no one awaits {type(reply).__name__} by {token!r}")
         return None

@@ -72,6 +72,7 @@ class ShardPartition(Protocol):
 class ShardWaits(NamedTuple):
     """The token that comes back when the high watermark of a shard's partition has come far enough."""
 
+    topic: str
     shard: int
     epoch: LeaderEpoch
 
@@ -415,7 +416,7 @@ class Runtime:
         if active.parked and active.waits_until < active.parked[0].end_offset:
             active.waits_until = active.parked[0].end_offset
             try:
-                active.partition.park(active.waits_until, ShardWaits(index, active.epoch))
+                active.partition.park(active.waits_until, ShardWaits(self._topic, index, active.epoch))
             except Refused:
                 self._resign_for_a_moment(index, active, now)
 

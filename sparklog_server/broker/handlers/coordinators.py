@@ -1,44 +1,50 @@
 """FindCoordinator: which broker keeps a group or a transactional id.
 
-In a cluster of one it is this broker. The topic that keeps the groups is created when somebody first asks, and who asks before its shards
-are up to date waits for them: a refusal would cost every client its back-off. Transactions are not served yet, and the requests that would
-use them are not advertised: a client that is told its coordinator fails at once with what is missing.
+In a cluster of one it is this broker. The topic that keeps them is created when somebody first asks, and who asks before its shards are up
+to date waits for them: a refusal would cost every client its back-off.
 """
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, NodeId
 from sparklog.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from sparklog_server.broker.authorization import Operation, Resource
-from sparklog_server.broker.context import BROKER_PRINCIPAL, Context, GroupTopic
+from sparklog_server.broker.context import BROKER_PRINCIPAL, Context, CoordinatorTopic
 from sparklog_server.broker.session import Call, Parked
+from sparklog_server.broker.shards import Shards
 
 _BATCHED_SINCE = 4
-_GROUP = 0
-_RESOURCES = {_GROUP: Resource.GROUP, 1: Resource.TRANSACTIONAL_ID}
+_RESOURCES = (Resource.GROUP, Resource.TRANSACTIONAL_ID)
+"""What may be asked for, by the type of its key; `Context.coordinators` has their coordinators in the same order."""
+_REFUSALS = {
+    Resource.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    Resource.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
 _WAIT_MS = 5_000
 
 
 def find_coordinator(context: Context, call: Call, request: FindCoordinatorRequest, now: Instant) -> FindCoordinatorResponse | Parked:
     """One coordinator for each key; INVALID_REQUEST for kinds of keys that are unknown."""
     keys = request.coordinator_keys if call.version >= _BATCHED_SINCE else [request.key]
-    if request.key_type == _GROUP and context.groups.is_coming(keys):
-        waiting = _ParkedSearch(context, call, request)
-        context.groups_awaited[waiting] = None
+    shards = context.coordinators[request.key_type] if 0 <= request.key_type < len(_RESOURCES) else None
+    if shards is not None and shards.is_coming(keys):
+        waiting = _ParkedSearch(context, call, request, shards)
+        shards.awaited[waiting] = None
         context.park(waiting, _WAIT_MS, now)
-        if not context.groups.partition_count and not context.groups.is_asked:
-            context.groups.is_asked = True
-            context.propose(context.groups.topic_wanted(), GroupTopic(), BROKER_PRINCIPAL, now)
+        if not shards.partition_count and not shards.is_asked:
+            shards.is_asked = True
+            context.propose(shards.topic_wanted, CoordinatorTopic(shards), BROKER_PRINCIPAL, now)
         return Parked.FLOWING
     return _found(context, call, request)
 
 
 class _ParkedSearch:
-    """Who asked for a coordinator before there was a topic for groups, or before its shard was up to date."""
+    """Who asked for a coordinator before there was a topic for its keys, or before its shard was up to date."""
 
-    __slots__ = ("_context", "_request", "call")
+    __slots__ = ("_context", "_request", "_shards", "call")
 
-    def __init__(self, context: Context, call: Call, request: FindCoordinatorRequest) -> None:
+    def __init__(self, context: Context, call: Call, request: FindCoordinatorRequest, shards: Shards) -> None:
         self.call = call
+        self._shards = shards
         self._context = context
         self._request = request
 
@@ -50,7 +56,7 @@ class _ParkedSearch:
         return self.woken(now)
 
     def abandoned(self) -> None:
-        self._context.groups_awaited.pop(self, None)
+        self._shards.awaited.pop(self, None)
 
 
 def _found(context: Context, call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
@@ -63,14 +69,13 @@ def _found(context: Context, call: Call, request: FindCoordinatorRequest) -> Fin
 
 
 def _find(context: Context, call: Call, key_type: int, key: str) -> Coordinator:
-    resource = _RESOURCES.get(key_type)
-    if resource is None:
+    if not 0 <= key_type < len(_RESOURCES):
         return _refused(key, ErrorCode.INVALID_REQUEST, f"no coordinator keeps keys of type {key_type}")
+    resource, shards = _RESOURCES[key_type], context.coordinators[key_type]
     if not context.allow(call, Operation.DESCRIBE, resource, key):
-        is_group = resource is Resource.GROUP
-        return _refused(key, ErrorCode.GROUP_AUTHORIZATION_FAILED if is_group else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "")
-    if resource is Resource.GROUP and not context.groups.partition_count:
-        return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "the topic that keeps the groups is not there yet")
+        return _refused(key, _REFUSALS[resource], "")
+    if not shards.partition_count:
+        return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the topic {shards.topic} is not there yet")
     broker = context.image.brokers.get(NodeId(context.settings.node_id))
     endpoint = None if broker is None else broker.endpoint(call.session.listener)
     if broker is None or endpoint is None:

@@ -1,0 +1,211 @@
+"""The shards of one internal topic on this node: where a key is kept, and how a command finds its shard and an answer its token.
+
+Groups and transactions are kept alike, each in a topic of their own: `groups.py` and `transactions.py` say what differs.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from sparklog.effects import FileSlice, Run
+from sparklog.errors import ErrorCode
+from sparklog.model import Instant, LeaderEpoch, Micros, Offset, Ticket
+from sparklog.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from sparklog_server.broker.session import Wakeable
+from sparklog_server.coordinator.command import Command
+from sparklog_server.coordinator.placement import partition_for
+from sparklog_server.coordinator.runtime import Runtime, ShardWaits
+from sparklog_server.coordinator.shard import Answer, Shard
+from sparklog_server.log.answers import OffsetOutOfRange
+from sparklog_server.log.validate import RecordsRefused
+from sparklog_server.metadata.image import MetadataDelta, PartitionImage
+from sparklog_server.outcome import Refused
+from sparklog_server.replica.directory import Trace
+from sparklog_server.replica.partition import Partition, PartitionUnavailable
+
+
+class LedPartition:
+    """A partition of this node as a shard's home: `ShardPartition` over `Partition`."""
+
+    __slots__ = ("_partition",)
+
+    def __init__(self, partition: Partition) -> None:
+        self._partition = partition
+
+    @property
+    def leader_epoch(self) -> LeaderEpoch | None:
+        leader = self._partition.leader
+        return None if leader is None else leader.leader_epoch
+
+    @property
+    def log_start_offset(self) -> Offset:
+        return self._partition.log.log_start_offset
+
+    @property
+    def log_end_offset(self) -> Offset:
+        return self._partition.log.log_end_offset
+
+    @property
+    def high_watermark(self) -> Offset:
+        return self._partition.high_watermark
+
+    @property
+    def batch_bytes_max(self) -> int:
+        return self._partition.log.settings.max_message_bytes
+
+    def append(self, batch: bytearray, now: Instant) -> Offset:
+        try:
+            return self._partition.append(memoryview(batch), now).base_offset
+        except PartitionUnavailable as unavailable:
+            raise Refused(unavailable.code) from unavailable
+        except RecordsRefused as refused:
+            raise Refused(refused.code, refused.message) from refused
+
+    def park(self, until: Offset, token: object) -> None:
+        # One token at a time: clients that wait for this partition in great numbers shall not keep its groups from their answers.
+        self._partition.park(until, token, is_ours=True)
+
+    def read(self, start: Offset, limit: Offset, bytes_max: int) -> FileSlice | None:
+        try:
+            return self._partition.read(start, limit, bytes_max, at_least_one=True)
+        except PartitionUnavailable as unavailable:
+            raise Refused(ErrorCode.NOT_COORDINATOR, unavailable.code.name) from unavailable
+        except OffsetOutOfRange as refused:
+            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(refused)) from refused
+
+
+class Shards:
+    """A coordinator: `is_asked` tells that its topic is on its way, `awaited` who wants to be told where a key is kept."""
+
+    def __init__(
+        self,
+        topic: CreatableTopic,
+        make_shard: Callable[[], Shard],
+        *,
+        node_id: int,
+        tickets: Callable[[], Ticket],
+        entropy: Callable[[int], bytes],
+        trace: Trace,
+    ) -> None:
+        self.runtime = Runtime(topic.name, make_shard, tickets=tickets, entropy=entropy, trace=trace)
+        self.topic = topic.name
+        self.topic_wanted = CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
+        self.partition_count = 0  # of those that keep keys; 0 before their topic exists
+        self.is_asked = False
+        self.awaited: dict[Wakeable, None] = {}
+        self._node_id = node_id
+        self._partitions: tuple[PartitionImage, ...] = ()
+
+    # -- where keys are
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether every key there may be can be asked for, or is in a partition that does not serve and will not soon."""
+        count = self.partition_count
+        return count > 0 and not self._is_coming(range(count))
+
+    def is_coming(self, keys: Sequence[str]) -> bool:
+        """Whether one of these keys cannot be asked for yet, and may be soon."""
+        count = self.partition_count
+        if not count:
+            return True
+        # All are up to date, nearly always.
+        return self.runtime.loaded_count < count and self._is_coming([partition_for(key, count) for key in keys])
+
+    def _is_coming(self, indexes: Iterable[int]) -> bool:
+        node_id = self._node_id
+        return any(self._partitions[index].leader == node_id and self.runtime.is_coming(index) for index in indexes)
+
+    def shard_of(self, key: str) -> int | None:
+        """The partition that keeps a key; None before the topic exists."""
+        count = self.partition_count
+        return partition_for(key, count) if count else None
+
+    def shards(self) -> list[int]:
+        """The partitions whose keys this node keeps, in order."""
+        return self.runtime.shards()
+
+    # -- what happens to the partitions
+
+    def led(self, partition: Partition, now: Instant) -> None:
+        """This node has become the leader of a partition."""
+        if partition.topic_partition.topic == self.topic:
+            self.runtime.elected(partition.topic_partition.partition, LedPartition(partition), now)
+
+    def published(self, delta: MetadataDelta, now: Instant) -> None:
+        """The metadata changed."""
+        topic = delta.after.topics_by_name.get(self.topic)
+        self._partitions = () if topic is None else topic.partitions
+        self.partition_count = len(self._partitions)
+        self.runtime.check()
+        self.runtime.image_changed(delta, now)
+
+    def take_awaited(self) -> list[Wakeable]:
+        """Those who asked before they could be told; nobody waits after."""
+        waiting, self.awaited = self.awaited, {}
+        return list(waiting)
+
+    def check(self) -> None:
+        """Drop the shards whose partitions are no longer led here."""
+        self.runtime.check()
+
+    # -- commands
+
+    def send(self, key: str, command: Command, token: object, now: Instant) -> ErrorCode:
+        """Have the shard of a key decide; NONE if it took the command up and `token` will be answered."""
+        count = self.partition_count
+        if not count:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return self.runtime.decide(partition_for(key, count), command, token, now)
+
+    def send_to_shard(self, index: int | None, command: Command, token: object, now: Instant) -> ErrorCode:
+        """Have one shard decide, of those that `shard_of` and `shards` give."""
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE if index is None else self.runtime.decide(index, command, token, now)
+
+    def abandoned(self, key: str, token: object) -> None:
+        """The connection of whoever waits by `token` is gone."""
+        index = self.shard_of(key)
+        if index is not None:
+            self.runtime.abandoned(index, token)
+
+    # -- turns
+
+    @property
+    def has_news(self) -> bool:
+        """Whether something is to be appended, answered or begun."""
+        return self.runtime.has_news
+
+    def take(self, now: Instant) -> tuple[list[Answer], list[tuple[object, ErrorCode]], list[Run]]:
+        """Append what was gathered; the answers, refusals and jobs that are due."""
+        runtime = self.runtime
+        runtime.flush(now)
+        answers, runtime.answers = runtime.answers, []
+        refused, runtime.refused = runtime.refused, []
+        jobs, runtime.jobs = runtime.jobs, []
+        return answers, refused, jobs
+
+    def woken(self, waits: ShardWaits, now: Instant) -> None:
+        """The high watermark of a shard's partition has moved, or it is led no more; nothing happens if the shard is another's."""
+        if waits.topic == self.topic:
+            self.runtime.woken(waits, now)
+
+    def finished(self, ticket: Ticket, result: object, now: Instant) -> bool:
+        """The result of a job of ours; False if the ticket is somebody else's."""
+        return self.runtime.finished(ticket, result, now)
+
+    def tick(self, now: Instant) -> None:
+        """Time has passed."""
+        self.runtime.tick(now)
+
+    def deadline(self) -> Micros | None:
+        """When `tick` is wanted next."""
+        return self.runtime.deadline()
+
+
+def compacted_topic(name: str, *, partition_count: int, replication_factor: int, configs: dict[str, str]) -> CreatableTopic:
+    """An internal topic that keeps the last record of each key."""
+    configs = {"cleanup.policy": "compact", "compression.type": "producer", **configs}
+    return CreatableTopic(
+        name=name,
+        num_partitions=partition_count,
+        replication_factor=replication_factor,
+        configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
+    )
