@@ -71,8 +71,11 @@ class Disk(Protocol):
     def write(self, path: str, content: bytes) -> None:
         """`replace` and `sync` at once. Blocks."""
 
-    def rename(self, old: str, new: str) -> None:
-        """Rename a file or directory and sync the parent directory."""
+    def rename(self, old: str, new: str, *, is_lasting: bool = True) -> None:
+        """Rename a file or directory and sync the parent directory.
+
+        Without the sync a crash may undo it, until a lasting rename in the same directory: of `new` to itself, if of nothing else.
+        """
 
     def rename_all(self, moves: Sequence[tuple[str, str]]) -> None:
         """Rename (from, to) in this order and sync the parent directories once: a crash before it returns may undo any of them."""

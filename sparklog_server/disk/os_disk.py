@@ -250,9 +250,13 @@ class OsDisk:
         """`replace` and `sync` at once. Blocks."""
         self.sync([self.replace(path, content)])
 
-    def rename(self, old: str, new: str) -> None:
-        """Rename a file or directory and sync the parent directory."""
-        self.rename_all([(old, new)])
+    def rename(self, old: str, new: str, *, is_lasting: bool = True) -> None:
+        """Rename a file or directory and, if it is to last, sync the parent directory."""
+        if is_lasting:
+            self.rename_all([(old, new)])
+            return
+        with _storage(old, "rename"):
+            os.rename(old, new)  # noqa: PTH104 (the words of the system call)
 
     def rename_all(self, moves: Sequence[tuple[str, str]]) -> None:
         """Rename (from, to) in this order and sync the parent directories once: a crash before it returns may undo any of them."""

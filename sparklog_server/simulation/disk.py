@@ -7,13 +7,15 @@
 It is stricter than any real disk: syncing one file makes nothing else durable, and every new name may vanish on its own.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from random import Random
+from typing import TypeVar
 
 from sparklog_server.disk.door import Buffer, DirectoryInUse, DiskFile, StorageError
 
 SECTOR_BYTES = 512
 ASIDE_SUFFIX = ".tmp"
+_Named = TypeVar("_Named")
 Fault = Callable[[str, str], str | None]
 """Asked before each call with (call, path): the reason why it fails, or None."""
 
@@ -122,6 +124,7 @@ class SimulatedDisk:
         self._directories: dict[str, None] = {}
         self._live: dict[str, _Content] = {}
         self._durable: dict[str, _Content] = {}
+        self._unlasting: list[tuple[str, str]] = []  # renames that a crash may undo
         self._locked: dict[str, None] = {}
         self._replaced_count = 0
 
@@ -130,6 +133,12 @@ class SimulatedDisk:
     def crash(self, random: Random) -> None:
         """Cut the power: everything synced comes back, and a part of the rest that `random` decides."""
         self.restart()
+        for old, new in reversed(self._unlasting):
+            if random.random() < 0.5:
+                self._move(self._live, new, old)
+                self._move(self._durable, new, old)
+                self._move(self._directories, new, old)
+        self._unlasting.clear()
         survivors = dict(self._durable)
         for path in sorted(self._live):
             if path not in survivors and random.random() < 0.5:
@@ -195,19 +204,25 @@ class SimulatedDisk:
         """`replace` and `sync` at once."""
         self.sync([self.replace(path, content)])
 
-    def rename(self, old: str, new: str) -> None:
-        """Rename a file or directory and sync the parent directory."""
+    def rename(self, old: str, new: str, *, is_lasting: bool = True) -> None:
+        """Rename a file or directory; if it is to last, so do all renames in the directory from then on."""
         self.check("rename", old)
         if old not in self._live and old not in self._directories:
             raise StorageError(old, "rename", "No such file or directory")
-        for names in (self._live, self._durable):
-            for path in _within(names, old):
-                names[new + path[len(old) :]] = names.pop(path)
-        for directory in _within(self._directories, old):
-            del self._directories[directory]
-            self._directories[new + directory[len(old) :]] = None
+        self._move(self._live, old, new)
+        self._move(self._durable, old, new)
+        self._move(self._directories, old, new)
+        if not is_lasting:
+            self._unlasting.append((old, new))
+            return
+        self._unlasting = [(was, now) for was, now in self._unlasting if _parent(now) != _parent(new)]
         if new in self._live:
             self._durable[new] = self._live[new]
+
+    @staticmethod
+    def _move(names: dict[str, _Named], old: str, new: str) -> None:
+        for path in _within(names, old) if old != new else ():
+            names[new + path[len(old) :]] = names.pop(path)
 
     def rename_all(self, moves: Sequence[tuple[str, str]]) -> None:
         """Rename (from, to) in this order, each durable at once: a crash between two is what tells them from one."""
@@ -281,6 +296,6 @@ def _parent(path: str) -> str:
     return path.rpartition("/")[0]
 
 
-def _within(names: dict[str, _Content] | dict[str, None], path: str) -> list[str]:
+def _within(names: Iterable[str], path: str) -> list[str]:
     """The names at or below `path`."""
     return [name for name in names if name == path or name.startswith(f"{path}/")]
