@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from sparklog import Admin
+from tests.tools import spark_connector_jars
 
 NUMBERS = itertools.count(1)
 MakeTopic = Callable[..., str]
@@ -32,6 +33,7 @@ def spark() -> Iterator[Any]:
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.streaming.stopTimeout": "20s",
+        "spark.jars": ",".join(map(str, spark_connector_jars())),  # one session serves every test, so it has what any of them needs
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={Path(__file__).parents[2] / 'examples' / 'log4j2.properties'}",
     }
     builder = pyspark.SparkSession.builder.master("local[2]").appName("sparklog-tests")
