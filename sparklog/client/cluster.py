@@ -5,7 +5,7 @@ reply names the real ones. Knowledge of a partition never goes back to an older 
 more, or the cluster says so (KIP-899, KIP-1102), the client starts over from its bootstrap addresses.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
@@ -86,6 +86,9 @@ class Cluster:
         """Wanted topics that the cluster answered with an error."""
         self.cluster_id: str | None = None
         self.controller_id = NO_NODE
+        self.features: dict[str, int] = {}
+        """The levels of features that the cluster uses (KIP-584), as the latest handshake told."""
+        self._features_epoch = -1
         self.answers = 0
         """Replies so far, for those who wait for the next one."""
         self._wanted: dict[str, None] = {}
@@ -263,6 +266,11 @@ class Cluster:
     def connected(self, node: NodeId) -> None:
         """A connection is ready."""
         self._reach.pop(node, None)
+
+    def features_told(self, features: Mapping[str, int], epoch: int) -> None:
+        """A handshake told the levels of features; one that is behind another broker's counts for nothing."""
+        if epoch >= self._features_epoch:
+            self.features, self._features_epoch = dict(features), epoch
 
     def next_reach(self) -> Micros | None:
         """When the first broker may be tried again."""

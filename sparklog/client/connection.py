@@ -86,7 +86,19 @@ def reply_class(api: Api) -> type[Message]:
 class Connection:
     """Invariants: callers' requests go out only in READY, at most `in_flight_max` unanswered; every token comes back exactly once."""
 
-    __slots__ = ("_answers", "_client_id", "_correlation_id", "_framer", "_in_flight", "_output", "_ranges", "in_flight_max", "state")
+    __slots__ = (
+        "_answers",
+        "_client_id",
+        "_correlation_id",
+        "_framer",
+        "_in_flight",
+        "_output",
+        "_ranges",
+        "features",
+        "features_epoch",
+        "in_flight_max",
+        "state",
+    )
 
     def __init__(self, *, client_id: str, in_flight_max: int, buffers: ReceiveBuffers) -> None:
         self.state = State.CONNECTING
@@ -98,6 +110,9 @@ class Connection:
         self._output: list[Chunk] = []
         self._answers: list[Answer] = []  # not given out yet
         self._ranges: dict[int, tuple[int, int]] = {}
+        self.features: dict[str, int] = {}
+        """The levels of features that the cluster uses, as the handshake told, at `features_epoch` (-1: not told)."""
+        self.features_epoch = -1
 
     @property
     def in_flight(self) -> int:
@@ -203,6 +218,8 @@ class Connection:
         if reply.error_code:
             raise DecodeError(f"the broker refuses ApiVersions with error {reply.error_code}")
         self._ranges = {api.api_key: (api.min_version, api.max_version) for api in reply.api_keys}
+        self.features = {feature.name: feature.max_version_level for feature in reply.finalized_features}
+        self.features_epoch = reply.finalized_features_epoch
         self._framer.frame_bytes_max = REPLY_BYTES_MAX
         self.state = State.READY
 

@@ -19,7 +19,7 @@ from sparklog.client.consumer_group import ConsumerGroup, Listeners, RebalanceLi
 from sparklog.client.failures import CorruptRecords, UnknownTopic
 from sparklog.client.fetch import EARLIEST, LATEST, Errand, Fetcher
 from sparklog.client.membership import GroupMetadata, Subscription
-from sparklog.client.membership_offsets import CommitCallback, OffsetAndMetadata
+from sparklog.client.membership_offsets import CommitCallback, OffsetAndMetadata, positions_of
 from sparklog.client.offsets import list_offsets
 from sparklog.client.settings import ClientSettings, ConsumerOptions
 from sparklog.client.transport import Network, entropy, instant, now_us
@@ -217,14 +217,14 @@ class Consumer:
         Raises CommitFailed if the group has given the partitions to others, RebalanceInProgress if polling first helps, and RequestTimeout.
         """
         group = self._in_group("commit")
-        group.commit(group.consumed() if offsets is None else _positions(offsets), self._deadline(timeout_ms))
+        group.commit(group.consumed() if offsets is None else positions_of(offsets), self._deadline(timeout_ms))
 
     def commit_async(
         self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None, callback: CommitCallback | None = None
     ) -> None:
         """Commit without waiting or trying again; `callback(offsets, error)` is called by a later `poll`, `commit` or `close`."""
         group = self._in_group("commit")
-        positions = group.consumed() if offsets is None else _positions(offsets)
+        positions = group.consumed() if offsets is None else positions_of(offsets)
         if positions or callback is not None:
             group.commit_async(positions, callback, self._deadline())
 
@@ -453,14 +453,3 @@ class Consumer:
                 self._network.send(errand.node, errand.request, errand, version_max=errand.version_max)
             except UnsupportedByBroker as error:
                 self._fetcher.failed(errand, error, now)
-
-
-def _positions(offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> dict[TopicPartition, OffsetAndMetadata]:
-    positions = {
-        TopicPartition(*partition): OffsetAndMetadata(given) if isinstance(given, int) else OffsetAndMetadata(*given)
-        for partition, given in offsets.items()
-    }
-    for partition, position in positions.items():
-        if position.offset < 0:
-            raise ValueError(f"{partition}: offset {position.offset} is below zero")
-    return positions

@@ -4,9 +4,12 @@ from typing import Final
 
 from sparklog.client.cluster import NO_NODE
 from sparklog.client.connection import UnsupportedByBroker
+from sparklog.client.membership import Errand
 from sparklog.client.outbound import Done, Outbound, Shipment
+from sparklog.client.transaction import Transaction
 from sparklog.client.transport import Network, now_us
-from sparklog.model import Micros
+from sparklog.errors import BrokerError, ErrorCode
+from sparklog.model import Micros, NodeId
 from sparklog.wire.messages.init_producer_id import InitProducerIdResponse
 from sparklog.wire.messages.produce import ProduceResponse
 
@@ -16,10 +19,14 @@ _PRODUCER_ID: Final = object()
 def deliver(network: Network, outbound: Outbound, deadline: Micros) -> list[Done]:
     """Send, wait until `deadline` at most for something to happen, and give the batches that are finished."""
     now = now_us()
+    transaction = outbound.transaction
     done = outbound.expire(now)
     done += _ask_producer_id(network, outbound, now)
     done += _ship(network, outbound, now)
-    if done:
+    ended = 0 if transaction is None else transaction.ended
+    if transaction is not None:
+        _run_errands(network, transaction, now)
+    if done or (transaction is not None and transaction.ended != ended):
         deadline = now
     wake = outbound.deadline(now)
     for answer in network.poll(deadline if wake is None else min(deadline, wake)):
@@ -29,6 +36,12 @@ def deliver(network: Network, outbound: Outbound, deadline: Micros) -> list[Done
                 done += outbound.producer_id_replied(answer.message, now)
             else:
                 outbound.producer_id_failed(now)
+        elif isinstance(answer.token, Errand) and transaction is not None:
+            if answer.message is not None:
+                transaction.replied(answer.token, answer.message, now)
+            else:
+                assert answer.error is not None
+                transaction.failed(answer.token, answer.error, now)
         elif isinstance(answer.token, Shipment):
             if isinstance(answer.message, ProduceResponse):
                 done += outbound.replied(answer.token, answer.message, now)
@@ -36,7 +49,29 @@ def deliver(network: Network, outbound: Outbound, deadline: Micros) -> list[Done
                 assert answer.error is not None
                 done += outbound.failed(answer.token, answer.error, now)
     # What was answered made room: fill it now, the caller may not come back soon.
-    return done + _ship(network, outbound, now_us())
+    done += _ship(network, outbound, now_us())
+    if transaction is not None:
+        _run_errands(network, transaction, now_us())
+    return done
+
+
+def _run_errands(network: Network, transaction: Transaction, now: Micros) -> None:
+    def is_ready(node: NodeId | None) -> bool:
+        if node is None:
+            return network.anyone() != NO_NODE
+        if node not in network.cluster.brokers:
+            network.cluster.refresh_soon()
+        return network.is_ready(node)
+
+    for errand in transaction.errands(now, is_ready):
+        node = network.anyone() if errand.node is None else errand.node
+        try:
+            network.send(node, errand.request, errand, timeout_us=errand.timeout_us, version_max=errand.version_max)
+        except UnsupportedByBroker as error:
+            transaction.failed(errand, error, now)
+        except ValueError as error:
+            # The newest version that the broker speaks has no room for what is to be said.
+            transaction.failed(errand, BrokerError(ErrorCode.UNSUPPORTED_VERSION, f"the broker is too old: {error}"), now)
 
 
 def _ask_producer_id(network: Network, outbound: Outbound, now: Micros) -> list[Done]:

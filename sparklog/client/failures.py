@@ -1,6 +1,6 @@
 """What can go wrong for a client beyond an error code of a broker; all below `SparklogError`."""
 
-from sparklog.errors import SparklogError
+from sparklog.errors import ErrorCode, SparklogError
 from sparklog.model import TopicPartition
 
 
@@ -72,3 +72,27 @@ class RebalanceInProgress(CommitFailed):
 
 class FencedInstance(SparklogError):
     """Another member has joined with the same `group.instance.id`: this one must stop. Give each running instance an id of its own."""
+
+
+class TransactionError(SparklogError):
+    """Something is wrong about a transaction; `code` is the broker's error, if it was a broker that said so."""
+
+    def __init__(self, reason: str, code: ErrorCode | None = None) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+class WrongTransactionState(TransactionError):
+    """The call does not belong here, as a commit where no transaction has begun; nothing has changed."""
+
+
+class TransactionAbortable(TransactionError):
+    """This transaction can no longer be committed: call `abort`, then begin another with the same producer."""
+
+
+class TransactionFatal(TransactionError):
+    """The producer can do nothing more: close it. What it has written is aborted by its successor, or when its time is up."""
+
+
+class ProducerFenced(TransactionFatal):
+    """A younger producer has the transactional id, or the transaction ran out of time and was aborted: this producer must stop."""

@@ -20,7 +20,8 @@ from sparklog.wire.messages.find_coordinator import FindCoordinatorRequest, Find
 from sparklog.wire.schema import Message
 
 US_PER_MS = 1000
-_GROUP_KEY = 0
+GROUP_KEY = 0
+TRANSACTION_KEY = 1
 
 
 class GroupMetadata(NamedTuple):
@@ -108,14 +109,16 @@ class Member(Protocol):
 
 
 class Coordinator:
-    """Which broker coordinates the group. Invariant: at most one question is under way, and none while `node` is known."""
+    """Which broker coordinates a group, or a transactional id. Invariant: at most one question is under way, none while `node` is known."""
 
-    def __init__(self, settings: ClientSettings, entropy: Entropy) -> None:
-        assert settings.group_id is not None
+    def __init__(self, settings: ClientSettings, entropy: Entropy, *, key: str | None = None, key_type: int = GROUP_KEY) -> None:
+        key = settings.group_id if key is None else key
+        assert key is not None
         self.node: NodeId | None = None
         self.is_wanted = False
         self.error: SparklogError | None = None
-        self._group_id = settings.group_id
+        self._key = key
+        self._key_type = key_type
         self._settings = settings
         self._entropy = entropy
         self._is_asked = False
@@ -136,12 +139,12 @@ class Coordinator:
         if self.node is not None or self._is_asked or not self.is_wanted or self.error is not None or now < self._not_before:
             return []
         self._is_asked = True
-        return [Errand(FindCoordinatorRequest(key_type=_GROUP_KEY, coordinator_keys=[self._group_id]))]
+        return [Errand(FindCoordinatorRequest(key_type=self._key_type, coordinator_keys=[self._key]))]
 
     def replied(self, reply: FindCoordinatorResponse, now: Micros) -> None:
         """Take in the answer."""
         self._is_asked = False
-        found = next((told for told in reply.coordinators if told.key == self._group_id), None)
+        found = next((told for told in reply.coordinators if told.key == self._key), None)
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE if found is None else code_of(found.error_code)
         if found is not None and code is ErrorCode.NONE:
             self.node = NodeId(found.node_id)
@@ -149,7 +152,8 @@ class Coordinator:
         elif code.is_retriable:
             self._back_off(now)
         else:
-            self.error = group_refused(self._group_id, code)
+            is_group = self._key_type == GROUP_KEY
+            self.error = group_refused(self._key, code) if is_group else BrokerError(code, f"transactional id {self._key!r}")
 
     def failed(self, error: SparklogError, now: Micros) -> None:
         """There is no answer."""

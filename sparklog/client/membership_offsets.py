@@ -45,6 +45,18 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 CommitCallback = Callable[[Offsets, SparklogError | None], None]
 
 
+def positions_of(offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Offsets as callers give them, each checked; raises ValueError for one below zero."""
+    positions = {
+        TopicPartition(*partition): OffsetAndMetadata(given) if isinstance(given, int) else OffsetAndMetadata(*given)
+        for partition, given in offsets.items()
+    }
+    for partition, position in positions.items():
+        if position.offset < 0:
+            raise ValueError(f"{partition}: offset {position.offset} is below zero")
+    return positions
+
+
 class Job:
     """One question. Invariant: `error` and the results are set when `is_done` is, once."""
 

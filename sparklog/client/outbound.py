@@ -11,6 +11,9 @@ A line that lost a batch sends nothing until everything of it in flight has been
 their old sequences, so the broker knows duplicates (KIP-98) and order holds with five requests in flight. If the broker does not know the
 sequence of the first of them, its state is lost, or a batch before was given up: the line begins anew with the next producer epoch
 (KIP-360). Without idempotence retries may reorder, as in Kafka.
+
+In a transaction id and epoch are those of `Transaction`, which is asked for every partition and told of every batch that is given up: then
+what waits is given up too, since nothing of it may be committed.
 """
 
 from collections import deque
@@ -22,6 +25,7 @@ import msgspec
 from sparklog.client.cluster import NO_NODE, Cluster, Entropy, backoff_us
 from sparklog.client.failures import DeliveryFailed
 from sparklog.client.settings import ClientSettings
+from sparklog.client.transaction import CONCURRENT_BACKOFF_MS, PRODUCE_BEFORE_V2, Transaction
 from sparklog.errors import BrokerError, ErrorCode, SparklogError, code_of
 from sparklog.kernels import scan
 from sparklog.model import NO_EPOCH, LeaderEpoch, Micros, NodeId, ProducerEpoch, ProducerId, TopicPartition
@@ -108,6 +112,7 @@ class Outbound:
     """All lines of one producer. Invariant: every batch added comes out in exactly one `Done`."""
 
     def __init__(self, settings: ClientSettings, cluster: Cluster, entropy: Entropy, *, request_bytes_max: int | None = None) -> None:
+        self.transaction = None if settings.transactional_id is None else Transaction(settings, entropy, lambda: cluster.features)
         self._settings = settings
         self._cluster = cluster
         self._entropy = entropy
@@ -145,7 +150,8 @@ class Outbound:
 
     def wants_producer_id(self, now: Micros) -> bool:
         """Whether an id is needed and may be asked for now."""
-        return self.is_idempotent and self._producer_id < 0 and not self._is_asking and bool(self._busy) and now >= self._ask_not_before
+        wants = self._needs_producer_id and not self._is_asking
+        return wants and bool(self._busy) and now >= self._ask_not_before
 
     def producer_id_request(self) -> InitProducerIdRequest:
         """The request to send to any broker; its end must be told by one of the next two."""
@@ -175,7 +181,7 @@ class Outbound:
 
         `is_ready` is asked only for brokers that have something to get.
         """
-        if self.is_idempotent and self._producer_id < 0:
+        if self._needs_producer_id:
             return []
         chosen: dict[NodeId, list[OutboundBatch]] = {}
         sizes: dict[NodeId, int] = {}
@@ -231,12 +237,20 @@ class Outbound:
     def expire(self, now: Micros) -> list[Done]:
         """Give up batches that waited beyond their deadline; those in flight are ended by the time limit of their request."""
         done: list[Done] = []
-        for line in list(self._busy.values()):
+        refusal = None if self.transaction is None else self.transaction.refusal
+        for line in list(self._busy.values()) if refusal is None else list(self._lines.values()):
+            while refusal is not None and line.waiting:
+                done += self._finish(Done(line.waiting.popleft(), error=refusal))
             while line.waiting and line.waiting[0].deadline <= now and not line.in_flight:
                 batch = line.waiting.popleft()
                 done += self._finish(Done(batch, error=_too_late(batch)))
             self._settle(line)
         return done
+
+    def failed_elsewhere(self, error: SparklogError) -> None:
+        """Records failed that never came here: what they belong to must not be committed."""
+        if self.transaction is not None:
+            self.transaction.batch_failed(error, was_sent=False)
 
     def give_up(self, error: SparklogError) -> list[Done]:
         """Fail everything that waits or is in flight; nothing will be sent any more."""
@@ -256,14 +270,22 @@ class Outbound:
         idle = [line for line in self._busy.values() if not line.in_flight]
         times = [line.waiting[0].deadline for line in idle]
         times += [line.not_before for line in idle if line.not_before]
-        if self.is_idempotent and self._producer_id < 0 and not self._is_asking:
+        if self._needs_producer_id and not self._is_asking:
             times.append(self._ask_not_before)
+        if self.transaction is not None and (due := self.transaction.deadline()) is not None:
+            times.append(due)
         return min((time for time in times if time > now), default=None)
 
     # -- inside ---------------------------------------------------------------------------------------------------------------------------
 
+    @property
+    def _needs_producer_id(self) -> bool:
+        return self.is_idempotent and self._producer_id < 0 and self.transaction is None
+
     def _may_send(self, line: _Line, now: Micros) -> bool:
         if not line.waiting or line.returned or now < line.not_before or len(line.in_flight) >= self.in_flight_max:
+            return False
+        if self.transaction is not None and not self.transaction.may_send(line.topic_partition):
             return False
         line.not_before = Micros(0)
         # A batch that was sent before is tried alone: what follows would only be refused again if it fails once more.
@@ -290,18 +312,25 @@ class Outbound:
                     version_max = VERSION_BEFORE_TOPIC_IDS
                 topics[name] = TopicProduceData(name=name, topic_id=topic_id, partition_data=[])
             topics[name].partition_data.append(PartitionProduceData(partition, batch.records))
-        request = ProduceRequest(acks=self._acks, timeout_ms=self._settings.request_timeout_ms, topic_data=list(topics.values()))
+        if self.transaction is not None:
+            self.transaction.shipped()
+            version_max = version_max if self.transaction.is_v2 else PRODUCE_BEFORE_V2
+        transactional_id = None if self.transaction is None else self.transaction.transactional_id
+        request = ProduceRequest(
+            transactional_id, self._acks, timeout_ms=self._settings.request_timeout_ms, topic_data=list(topics.values())
+        )
         overdue = min(now + self._settings.request_timeout_ms * _MS, max(now, min(batch.deadline for batch in batches)))
         return Shipment(node, request, batches, version_max, Micros(overdue))
 
     def _stamp(self, line: _Line, batch: OutboundBatch) -> None:
-        if line.producer_id < 0:
-            line.producer_id, line.epoch = self._producer_id, self._epoch
+        ours = (self._producer_id, self._epoch) if self.transaction is None else self.transaction.identity[1:]
+        if line.producer_id < 0 or (self.transaction is not None and ours != (line.producer_id, line.epoch)):
+            line.producer_id, line.epoch = ours
             line.sequence = line.acknowledged = 0
         if batch.sequence == NOT_SENT:
             batch.sequence = line.sequence
             line.sequence = (line.sequence + batch.record_count) & SEQUENCE_MASK
-            scan.stamp_producer(batch.records, line.producer_id, line.epoch, batch.sequence)
+            scan.stamp_producer(batch.records, line.producer_id, line.epoch, batch.sequence, self.transaction is not None)
 
     def _answered(self, batch: OutboundBatch, answer: PartitionProduceResponse, now: Micros) -> list[Done]:
         code = code_of(answer.error_code)
@@ -313,10 +342,14 @@ class Outbound:
             self._settle(line)
             return done
         error = BrokerError(code, answer.error_message or _said_of_records(answer))
+        if self.transaction is not None and code in _SEQUENCE_LOST:
+            # A batch behind one that failed comes to no sequence that fits: it shares the fate of that one.
+            is_behind = code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and batch.sequence != line.acknowledged
+            return self._returned(batch, error, now, may_retry=is_behind)
         if self.is_idempotent and code in _SEQUENCE_LOST:
             if not line.returned:
                 line.is_lost = True
-            return self._returned(batch, error, now)
+            return self._returned(batch, error, now, may_retry=True)
         if code.is_retriable and code is not ErrorCode.THROTTLING_QUOTA_EXCEEDED:
             leader = answer.current_leader
             news = leader is not None and self._cluster.leader_changed(
@@ -326,17 +359,20 @@ class Outbound:
                 self._cluster.refresh_soon()
         return self._returned(batch, error, now)
 
-    def _returned(self, batch: OutboundBatch, error: SparklogError, now: Micros) -> list[Done]:
-        """A batch comes back unacknowledged: it goes again, unless it has been tried enough."""
+    def _returned(self, batch: OutboundBatch, error: SparklogError, now: Micros, *, may_retry: bool | None = None) -> list[Done]:
+        """A batch comes back unacknowledged: it goes again, unless the error (or `may_retry`) forbids, or it has been tried enough."""
         self._taken(batch)
         line = self._lines[batch.topic_partition]
         batch.last_error = error
-        is_final = isinstance(error, BrokerError) and not error.is_retriable and not (self.is_idempotent and error.code in _SEQUENCE_LOST)
+        is_final = isinstance(error, BrokerError) and not error.is_retriable if may_retry is None else not may_retry
         if is_final or now >= batch.deadline or batch.attempts > self._settings.retries:
             done = self._finish(Done(batch, error=_too_late(batch) if not is_final and now >= batch.deadline else error))
         else:
             line.returned.append(batch)
             line.not_before = self._after_backoff(now, batch.attempts - 1)
+            if isinstance(error, BrokerError) and error.code is ErrorCode.CONCURRENT_TRANSACTIONS:
+                # The transaction before is being completed, which takes moments.
+                line.not_before = min(line.not_before, Micros(now + CONCURRENT_BACKOFF_MS * _MS))
             done = []
         self._settle(line)
         return done
@@ -364,7 +400,7 @@ class Outbound:
         if not line.waiting:
             self._busy.pop(line.topic_partition, None)
         is_gap = line.sequence != line.acknowledged and not any(batch.sequence != NOT_SENT for batch in line.waiting)
-        if self.is_idempotent and line.producer_id >= 0 and (line.is_lost or is_gap):
+        if self.is_idempotent and self.transaction is None and line.producer_id >= 0 and (line.is_lost or is_gap):
             self._begin_epoch(line)
 
     def _begin_epoch(self, line: _Line) -> None:
@@ -380,6 +416,8 @@ class Outbound:
 
     def _finish(self, done: Done) -> list[Done]:
         self.unfinished -= 1
+        if done.error is not None and self.transaction is not None:
+            self.transaction.batch_failed(done.error, was_sent=done.batch.sequence != NOT_SENT)
         return [done]
 
     def _after_backoff(self, now: Micros, attempt: int) -> Micros:

@@ -1,33 +1,40 @@
-"""The producer: records go in one by one from any thread, batches go out in the background.
+"""The producer: records go in one by one from any thread, batches go out in the background, in transactions if it has a transactional id.
 
 A shell around two machines: `Accumulator` gathers (under `_lock`), `Outbound` sends (under `_io`). A daemon thread drives the sending; a
 thread that fills a batch drives it too, since Python would let the background thread wait up to 5 ms after each of its system calls while
 another thread computes. Nobody waits for the network while holding a lock. Order of locks: `_io`, then `_lock`.
 """
 
+import contextlib
 import os
 import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Final, NamedTuple, Protocol, Self, Unpack
-
-import msgspec
+from typing import Final, Self, TypeVar, Unpack
 
 from sparklog.client.accumulator import Accumulator, Gathering, StickyPartitioner
 from sparklog.client.cluster import TopicView
 from sparklog.client.delivery import deliver
 from sparklog.client.failures import BufferExhausted, ClientClosed, DeliveryFailed, RecordTooLarge, UnknownTopic
+from sparklog.client.membership import GroupMetadata
+from sparklog.client.membership_offsets import OffsetAndMetadata, positions_of
 from sparklog.client.outbound import Done, Outbound, OutboundBatch
+from sparklog.client.producer_records import Delivery, ProducerInterceptor, ProducerRecord, RecordMetadata, as_bytes, nothing_of
 from sparklog.client.settings import ClientSettings, ProducerOptions
+from sparklog.client.transaction import Transaction
+from sparklog.client.transaction_states import Operation
 from sparklog.client.transport import Network, entropy, now_us
-from sparklog.errors import BrokerError, RequestTimeout, SparklogError
+from sparklog.errors import BrokerError, RequestTimeout, SettingsError, SparklogError
 from sparklog.model import Micros, TopicPartition
 from sparklog.record.batch import Headers, record_size_max
 from sparklog.record.compression import Codec
 
+__all__ = ["Delivery", "Partitioner", "Producer", "ProducerInterceptor", "ProducerRecord", "RecordMetadata", "Serializer"]
+
+T = TypeVar("T")
 Serializer = Callable[[object], bytes | None]
 Partitioner = Callable[[str, bytes | None, bytes | None, int], int]
 """(topic, key, value, number of partitions) -> partition."""
@@ -36,83 +43,15 @@ _MS: Final = 1000
 _SLEEP_US_MAX: Final = 60_000_000
 
 
-class RecordMetadata(NamedTuple):
-    """Where a record was written; offset -1 if the broker does not tell (acks=0, or a duplicate that it had already)."""
-
-    topic_partition: TopicPartition
-    offset: int
-    timestamp_ms: int
-
-
-class ProducerRecord(msgspec.Struct, frozen=True):
-    """A record as the caller gave it, for interceptors."""
-
-    topic: str
-    value: object = None
-    key: object = None
-    headers: Headers = ()
-    partition: int | None = None
-    timestamp_ms: int | None = None
-
-
-class ProducerInterceptor(Protocol):
-    """Sees every record before it is serialized, and what became of it."""
-
-    def on_send(self, record: ProducerRecord) -> ProducerRecord: ...
-
-    def on_acknowledgement(self, metadata: RecordMetadata | None, error: SparklogError | None) -> None: ...
-
-
-class Delivery:
-    """The promise of one record's delivery; asks and waits like a `concurrent.futures.Future`."""
-
-    __slots__ = ("_batch", "_index", "_producer", "_timestamp_ms")
-
-    def __init__(self, producer: "Producer", batch: Gathering, index: int, timestamp_ms: int) -> None:
-        self._producer = producer
-        self._batch = batch
-        self._index = index
-        self._timestamp_ms = timestamp_ms
-
-    def done(self) -> bool:
-        """Whether the record is acknowledged or given up."""
-        return self._batch.done is not None
-
-    def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Wait (seconds) for the acknowledgement; raises what went wrong, or RequestTimeout if that is not known yet."""
-        error = self.exception(timeout)
-        if error is not None:
-            raise error
-        metadata = self.metadata()
-        assert metadata is not None
-        return metadata
-
-    def exception(self, timeout: float | None = None) -> SparklogError | None:
-        """Wait (seconds) and give what went wrong, None if nothing did; raises RequestTimeout if that is not known yet."""
-        done = self._producer._wait_for(self._batch, timeout)
-        return done.error
-
-    def metadata(self) -> RecordMetadata | None:
-        """Where the record is; None while that is not known, or if it failed."""
-        done = self._batch.done
-        if done is None or done.error is not None:
-            return None
-        offset = done.base_offset + self._index if done.base_offset >= 0 else -1
-        timestamp = done.log_append_time_ms if done.log_append_time_ms >= 0 else self._timestamp_ms
-        return RecordMetadata(self._batch.topic_partition, offset, timestamp)
-
-    def add_done_callback(self, callback: "Callable[[Delivery], None]") -> None:
-        """Call back once the record is done, at once if it is already; see `Producer` for the thread."""
-        if not self._producer._call_when_done(self._batch, lambda: callback(self)):
-            callback(self)
-
-
 class Producer:
     """A producer for any number of threads; idempotent by default.
 
+    With a `transactional_id`: `init` once, then for each transaction `begin`, records, offsets, and `commit` or `abort`. After a
+    TransactionAbortable the transaction has to be aborted, after a TransactionFatal (ProducerFenced) the producer has to be closed. These
+    calls raise RequestTimeout when `timeout` seconds (`max_block_ms`) are over, and go on to wait when they are called again.
+
     Callbacks run in the background thread, or in a thread that calls `send`, `flush` or `close`; those of a partition run in the order of
     its records, and none may block. What a callback raises is reported through `threading.excepthook` and stops nothing else.
-
     A fork takes no thread along: in a child process a producer of the parent only raises ClientClosed.
     """
 
@@ -143,13 +82,14 @@ class Producer:
         interceptors: Sequence[ProducerInterceptor],
     ) -> None:
         self._settings = settings
-        self._serialize_key = key_serializer or _as_bytes
-        self._serialize_value = value_serializer or _as_bytes
+        self._serialize_key = key_serializer or as_bytes
+        self._serialize_value = value_serializer or as_bytes
         self._partitioner = partitioner
         self._interceptors = tuple(interceptors)
         self._codec = Codec[settings.compression_type.upper()]
         self._network = Network(settings, can_be_woken=True)
         self._outbound = Outbound(settings, self._network.cluster, entropy)
+        self._transaction = self._outbound.transaction
         self._accumulator = Accumulator(settings)
         self._sticky = StickyPartitioner(settings, entropy)
         self._io = threading.Lock()  # network and outbound
@@ -159,6 +99,7 @@ class Producer:
         self._callbacks_running = threading.Lock()
         self._waits_until = Micros(0)  # until when the background thread sleeps; 0 while it works
         self._metadata_answers = 0
+        self._operations_ended = 0
         self._waiting_for_memory = 0
         self._is_wanted = False
         self._is_closed = False
@@ -203,6 +144,8 @@ class Producer:
             timestamp_ms = time.time_ns() // 1_000_000
         now = now_us()
         with self._lock:
+            if self._transaction is not None:
+                self._transaction.raise_unless_open()
             number = self._partition(view, key_bytes, value_bytes, size, partition)
             topic_partition = TopicPartition(topic, number)
             taken = self._accumulator.append(topic_partition, key_bytes, value_bytes, headers, timestamp_ms, now)
@@ -233,16 +176,47 @@ class Producer:
         for batch in batches:
             self._wait_for(batch, None if deadline is None else deadline - time.monotonic())
 
+    # -- transactions ---------------------------------------------------------------------------------------------------------------------
+
+    def init(self, timeout: float | None = None) -> None:
+        """Get a producer id and fence every producer before with the same transactional id; a transaction it left open is aborted."""
+        self._finish(self._locked("init", Transaction.init), self._blocks_until(timeout))
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        self._locked("begin", Transaction.begin)
+
+    def send_offsets(
+        self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group: GroupMetadata, timeout: float | None = None
+    ) -> None:
+        """Commit offsets for a group, each that of the next record to read, when the transaction commits (`Consumer.group_metadata`)."""
+        positions = positions_of(offsets)
+        self._finish(self._locked("send_offsets", lambda one: one.send_offsets(positions, group)), self._blocks_until(timeout))
+
+    def commit(self, timeout: float | None = None) -> None:
+        """Wait for every acknowledgement and commit: the records and offsets are seen together by who reads read-committed."""
+        self._end(self._locked("commit", Transaction.commit), self._blocks_until(timeout))
+
+    def abort(self, timeout: float | None = None) -> None:
+        """Abort: nothing of the transaction is ever seen by who reads read-committed; records not sent yet fail."""
+        self._end(self._locked("abort", Transaction.abort), self._blocks_until(timeout))
+
+    # -- questions ------------------------------------------------------------------------------------------------------------------------
+
     def partitions_for(self, topic: str) -> list[int]:
         """The partitions of a topic."""
         view = self._network.cluster.topics.get(topic) or self._wait_for_topic(topic)
         return [partition.partition for partition in view.partitions]
 
     def close(self, timeout: float | None = None) -> None:
-        """Flush (for `timeout` seconds at most), give up what is left, and drop the connections; the second time nothing happens."""
+        """Flush (for `timeout` seconds at most), give up what is left, and drop the connections; the second time nothing happens.
+
+        A transaction that is open is aborted, if a broker answers in that time.
+        """
         if self._is_closed:
             return
         try:
+            self._abort_open(timeout)
             self.flush(timeout)
         except RequestTimeout:
             pass  # what is left fails below, each record by its own Delivery
@@ -272,6 +246,41 @@ class Producer:
         if not 0 <= partition < len(view.partitions):
             raise UnknownTopic(f"topic {view.name!r} has no partition {partition}")
         return partition
+
+    def _locked(self, what: str, call: Callable[[Transaction], T]) -> T:
+        """Tell the transaction something; no record gets between."""
+        self._raise_if_closed()
+        if self._transaction is None:
+            raise SettingsError(f"{what} needs a transactional_id")
+        with self._io, self._lock:
+            return call(self._transaction)
+
+    def _end(self, operation: Operation, deadline: float) -> None:
+        self.flush(max(0.0, deadline - time.monotonic()))
+        self._locked("flush", Transaction.flushed)
+        self._finish(operation, deadline)
+
+    def _finish(self, operation: Operation, deadline: float) -> None:
+        self._network.wake()
+        with self._changed:
+            while not operation.is_done:
+                self._raise_if_closed()
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    trouble = self._network.last_error
+                    why = "" if trouble is None else f"; last trouble: {trouble}"
+                    raise RequestTimeout(f"{operation.name} was not answered in time{why}: call it again to go on waiting")
+                self._changed.wait(left)
+        if operation.error is not None:
+            raise operation.error
+
+    def _abort_open(self, timeout: float | None) -> None:
+        if self._transaction is not None and self._transaction.may_abort:
+            with contextlib.suppress(SparklogError):
+                self.abort(timeout)
+
+    def _blocks_until(self, timeout: float | None) -> float:
+        return time.monotonic() + (self._settings.max_block_ms / 1000 if timeout is None else timeout)
 
     def _wait_for_topic(self, topic: str) -> TopicView:
         deadline = time.monotonic() + self._settings.max_block_ms / 1000
@@ -303,6 +312,8 @@ class Producer:
         try:
             self._network.wake()
             while True:
+                if self._transaction is not None:
+                    self._transaction.raise_unless_open()
                 taken = self._accumulator.append(topic_partition, key, value, headers, timestamp_ms, now_us())
                 if taken is not None:
                     return taken
@@ -378,7 +389,8 @@ class Producer:
                 late = self._accumulator.expired(Micros(now - self._settings.delivery_timeout_ms * _MS))
             for batch in late:
                 error = DeliveryFailed(batch.topic_partition, "the record found no way to its leader within delivery_timeout_ms")
-                self._finished.append((batch, Done(_nothing(batch), error=error)))
+                self._outbound.failed_elsewhere(error)
+                self._finished.append((batch, Done(nothing_of(batch), error=error)))
             for batch in taken:
                 records = batch.builder.build(codec=self._codec, compression_level=self._settings.compression_level)
                 deadline = Micros(batch.created + self._settings.delivery_timeout_ms * _MS)
@@ -397,11 +409,11 @@ class Producer:
             assert isinstance(done.batch.context, Gathering)
             self._finished.append((done.batch.context, done))
         for batch in left:
-            self._finished.append((batch, Done(_nothing(batch), error=error)))
+            self._finished.append((batch, Done(nothing_of(batch), error=error)))
 
     def _run_callbacks(self) -> None:
         """Publish what is finished, in order: one thread at a time, and never inside a callback of its own."""
-        while self._finished or self._metadata_answers != self._network.cluster.answers:
+        while self._finished or self._metadata_answers != self._network.cluster.answers or self._has_ended_operation():
             if not self._callbacks_running.acquire(blocking=False):
                 return
             try:
@@ -409,10 +421,14 @@ class Producer:
             finally:
                 self._callbacks_running.release()
 
+    def _has_ended_operation(self) -> bool:
+        return self._transaction is not None and self._transaction.ended != self._operations_ended
+
     def _publish(self) -> None:
         callbacks: list[Callable[[], None]] = []
         with self._changed:
             self._metadata_answers = self._network.cluster.answers
+            self._operations_ended = 0 if self._transaction is None else self._transaction.ended
             while self._finished:
                 batch, done = self._finished.popleft()
                 batch.done = done
@@ -465,21 +481,6 @@ class Producer:
                 # Under the lock: a record that comes later sees it, and wakes us if it cannot wait that long.
                 self._waits_until = until
         return until
-
-
-def _as_bytes(given: object) -> bytes | None:
-    if given is None or isinstance(given, bytes):
-        return given
-    if isinstance(given, str):
-        return given.encode()
-    if isinstance(given, bytearray | memoryview):
-        return bytes(given)
-    raise TypeError(f"{type(given).__name__} is neither bytes nor text: give the producer a serializer")
-
-
-def _nothing(batch: Gathering) -> OutboundBatch:
-    """Stands for a batch that never became one."""
-    return OutboundBatch(batch.topic_partition, bytearray(), batch.builder.record_count, Micros(0), batch)
 
 
 # -- fork ---------------------------------------------------------------------------------------------------------------------------------

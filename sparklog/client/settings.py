@@ -71,6 +71,8 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     compression_lz4_level: Annotated[int, Meta(ge=1, le=17)] = 9
     compression_zstd_level: Annotated[int, Meta(ge=-131_072, le=22)] = 3
     partitioner_ignore_keys: bool = False
+    transactional_id: str | None = None
+    transaction_timeout_ms: Positive = 60_000
 
     # consumers
     auto_offset_reset: OffsetReset = "latest"
@@ -199,6 +201,8 @@ class ProducerOptions(CommonOptions, total=False):
     compression_lz4_level: int
     compression_zstd_level: int
     partitioner_ignore_keys: bool
+    transactional_id: str | None
+    transaction_timeout_ms: int
 
 
 class ConsumerOptions(CommonOptions, total=False):
@@ -250,8 +254,7 @@ sasl.oauthbearer.sub.claim.name sasl.oauthbearer.token.endpoint.url security.pro
 ssl.cipher.suites ssl.enabled.protocols ssl.endpoint.identification.algorithm ssl.engine.factory.class ssl.key.password
 ssl.keymanager.algorithm ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password ssl.keystore.type
 ssl.protocol ssl.provider ssl.secure.random.implementation ssl.trustmanager.algorithm ssl.truststore.certificates ssl.truststore.location
-ssl.truststore.password ssl.truststore.type transaction.timeout.ms transaction.two.phase.commit.enable transactional.id value.deserializer
-value.serializer
+ssl.truststore.password ssl.truststore.type transaction.two.phase.commit.enable value.deserializer value.serializer
 """
 WITHOUT_EFFECT: Final = frozenset(_WITHOUT_EFFECT.split())
 """Keys that Kafka's clients know and that change nothing here."""
@@ -333,7 +336,20 @@ def _check(settings: ClientSettings, given: Mapping[str, object]) -> None:
             raise SettingsError("enable.idempotence=true needs retries")
     if settings.delivery_timeout_ms < settings.linger_ms + settings.request_timeout_ms and "delivery_timeout_ms" in given:
         raise SettingsError("delivery.timeout.ms must be at least linger.ms + request.timeout.ms")
+    _check_transactions(settings)
     _check_group(settings, given)
+
+
+def _check_transactions(settings: ClientSettings) -> None:
+    if settings.transactional_id is None:
+        return
+    if not settings.transactional_id:
+        raise SettingsError("transactional.id is empty: name the producer, or leave it out to write without transactions")
+    if settings.required_acks != -1 or not settings.enable_idempotence or settings.max_in_flight_requests_per_connection > 5:
+        raise SettingsError(
+            f"transactional.id={settings.transactional_id} needs acks=all, enable.idempotence=true "
+            "and max.in.flight.requests.per.connection of at most 5"
+        )
 
 
 def _check_group(settings: ClientSettings, given: Mapping[str, object]) -> None:

@@ -386,6 +386,7 @@ class Network:
                     self._flush(link)  # the handshake may go on
                     if connection.state is State.READY:
                         self.cluster.connected(link.node)
+                        self.cluster.features_told(connection.features, connection.features_epoch)
                 if size < len(buffer):
                     return
         except BlockingIOError:

@@ -1,4 +1,4 @@
-"""Whole record batches written idempotently from one thread: the road of Spark's sink into a topic."""
+"""Whole record batches written from one thread, idempotently or in transactions: the road of Spark's sink into a topic."""
 
 from collections.abc import Callable
 from types import TracebackType
@@ -8,8 +8,10 @@ from sparklog.client.delivery import deliver
 from sparklog.client.failures import RecordTooLarge, UnknownTopic
 from sparklog.client.outbound import Done, Outbound, OutboundBatch
 from sparklog.client.settings import ClientSettings
+from sparklog.client.transaction import Transaction
+from sparklog.client.transaction_states import Operation, ProducerIdentity
 from sparklog.client.transport import Network, entropy, now_us
-from sparklog.errors import SparklogError
+from sparklog.errors import RequestTimeout, SettingsError, SparklogError
 from sparklog.model import Micros, TopicPartition
 
 REQUEST_BYTES_MAX: Final = 4 << 20
@@ -20,7 +22,10 @@ class BatchWriter:
     """Writes prebuilt batches, every acknowledgement checked; no thread, no object per record. Not safe for use from several threads.
 
     Batches of one partition keep their order; up to five requests per broker are in flight. The producer id, epoch and sequence are
-    stamped into the batch, which belongs to the writer from `add` on. After an error nothing more is accepted.
+    stamped into the batch, which belongs to the writer from `add` on. After an error nothing more is accepted, but `abort`.
+
+    With a `transactional_id` among the settings: `init` once, then for each transaction `begin`, batches, and `commit` or `abort`. One that
+    was begun here may as well be flushed and ended by another process that knows its `identity` (`Admin.end_transaction`).
     """
 
     def __init__(self, settings: ClientSettings, *, on_done: Callable[[Done], None] | None = None) -> None:
@@ -41,9 +46,12 @@ class BatchWriter:
     def add(self, topic: str, partition: int, batch: bytearray, record_count: int) -> None:
         """Take a whole batch (v2, no producer yet). Waits for acknowledgements while more than `buffer_memory` bytes are on the way.
 
-        Raises DeliveryFailed or BrokerError as soon as any earlier batch is known to have failed.
+        Raises DeliveryFailed or BrokerError as soon as any earlier batch is known to have failed, WrongTransactionState outside of a
+        transaction if the writer has a transactional id.
         """
         self._raise_failure()
+        if self._outbound.transaction is not None:
+            self._outbound.transaction.raise_unless_open()
         if topic not in self._network.cluster.topics:
             self.partition_count(topic)
         if not 0 <= partition < len(self._network.cluster.topics[topic].partitions):
@@ -63,8 +71,38 @@ class BatchWriter:
             self._turn(Micros(now_us() + self._settings.request_timeout_ms * 1000))
         self._raise_failure()
 
+    # -- transactions ---------------------------------------------------------------------------------------------------------------------
+
+    def init(self) -> None:
+        """Get a producer id and fence every producer before with the same transactional id; a transaction it left open is aborted.
+
+        Raises RequestTimeout after `max_block_ms`; the same call again goes on to wait. So do `commit` and `abort`.
+        """
+        self._wait_for(self._transactional("init").init())
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        self._transactional("begin").begin()
+        self._error = None
+
+    def commit(self) -> None:
+        """Flush and commit; raises TransactionAbortable if that cannot be, and TransactionFatal."""
+        self._end(self._transactional("commit").commit())
+
+    def abort(self) -> None:
+        """Abort: nothing of the transaction will be read by whoever reads read-committed. Raises TransactionFatal."""
+        self._end(self._transactional("abort").abort())
+        self._error = None
+
+    @property
+    def identity(self) -> ProducerIdentity:
+        """Transactional id, producer id and epoch of the transaction that is open; they may change with the next."""
+        return self._transactional("identity").identity
+
     def close(self) -> None:
-        """Drop the connections; batches not flushed may or may not have been written."""
+        """Drop the connections; batches not flushed may or may not have been written, and an open transaction stays open until its time
+        is up, or whoever knows its identity ends it.
+        """
         self._network.close()
 
     def __enter__(self) -> Self:
@@ -81,6 +119,33 @@ class BatchWriter:
                 self._error = done.error
             if self._on_done is not None:
                 self._on_done(done)
+
+    def _transactional(self, what: str) -> Transaction:
+        if self._outbound.transaction is None:
+            raise SettingsError(f"{what} needs a transactional_id")
+        return self._outbound.transaction
+
+    def _end(self, operation: Operation) -> None:
+        deadline = self._blocking_deadline()
+        while self._outbound.unfinished and not operation.is_done and now_us() < deadline:
+            self._turn(deadline)
+        if not self._outbound.unfinished:
+            self._transactional("commit").flushed()
+        self._wait_for(operation, deadline)
+
+    def _wait_for(self, operation: Operation, deadline: Micros | None = None) -> None:
+        deadline = self._blocking_deadline() if deadline is None else deadline
+        while not operation.is_done:
+            if now_us() >= deadline:
+                trouble = self._network.last_error
+                why = "" if trouble is None else f"; last trouble: {trouble}"
+                raise RequestTimeout(f"{operation.name} was not answered within max_block_ms={self._settings.max_block_ms}{why}")
+            self._turn(deadline)
+        if operation.error is not None:
+            raise operation.error
+
+    def _blocking_deadline(self) -> Micros:
+        return Micros(now_us() + self._settings.max_block_ms * 1000)
 
     def _raise_failure(self) -> None:
         if self._error is not None:

@@ -1,0 +1,109 @@
+"""A record on its way: as the caller gave it, the promise of its delivery, and where it came to be."""
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from sparklog.client.accumulator import Gathering
+from sparklog.client.outbound import Done, OutboundBatch
+from sparklog.errors import SparklogError
+from sparklog.model import Micros, TopicPartition
+from sparklog.record.batch import Headers
+
+
+class Deliverer(Protocol):
+    """The producer, as a promise sees it."""
+
+    def _wait_for(self, batch: Gathering, timeout: float | None) -> Done:
+        """Wait (seconds) until a batch is done; raises RequestTimeout."""
+
+    def _call_when_done(self, batch: Gathering, callback: Callable[[], None]) -> bool:
+        """Whether the callback will be called; if not, the batch is done already."""
+
+
+class RecordMetadata(NamedTuple):
+    """Where a record was written; offset -1 if the broker does not tell (acks=0, or a duplicate that it had already)."""
+
+    topic_partition: TopicPartition
+    offset: int
+    timestamp_ms: int
+
+
+class ProducerRecord(msgspec.Struct, frozen=True):
+    """A record as the caller gave it, for interceptors."""
+
+    topic: str
+    value: object = None
+    key: object = None
+    headers: Headers = ()
+    partition: int | None = None
+    timestamp_ms: int | None = None
+
+
+class ProducerInterceptor(Protocol):
+    """Sees every record before it is serialized, and what became of it."""
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord: ...
+
+    def on_acknowledgement(self, metadata: RecordMetadata | None, error: SparklogError | None) -> None: ...
+
+
+class Delivery:
+    """The promise of one record's delivery; asks and waits like a `concurrent.futures.Future`."""
+
+    __slots__ = ("_batch", "_index", "_producer", "_timestamp_ms")
+
+    def __init__(self, producer: "Deliverer", batch: Gathering, index: int, timestamp_ms: int) -> None:
+        self._producer = producer
+        self._batch = batch
+        self._index = index
+        self._timestamp_ms = timestamp_ms
+
+    def done(self) -> bool:
+        """Whether the record is acknowledged or given up."""
+        return self._batch.done is not None
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """Wait (seconds) for the acknowledgement; raises what went wrong, or RequestTimeout if that is not known yet."""
+        error = self.exception(timeout)
+        if error is not None:
+            raise error
+        metadata = self.metadata()
+        assert metadata is not None
+        return metadata
+
+    def exception(self, timeout: float | None = None) -> SparklogError | None:
+        """Wait (seconds) and give what went wrong, None if nothing did; raises RequestTimeout if that is not known yet."""
+        done = self._producer._wait_for(self._batch, timeout)
+        return done.error
+
+    def metadata(self) -> RecordMetadata | None:
+        """Where the record is; None while that is not known, or if it failed."""
+        done = self._batch.done
+        if done is None or done.error is not None:
+            return None
+        offset = done.base_offset + self._index if done.base_offset >= 0 else -1
+        timestamp = done.log_append_time_ms if done.log_append_time_ms >= 0 else self._timestamp_ms
+        return RecordMetadata(self._batch.topic_partition, offset, timestamp)
+
+    def add_done_callback(self, callback: "Callable[[Delivery], None]") -> None:
+        """Call back once the record is done, at once if it is already; see `Producer` for the thread."""
+        if not self._producer._call_when_done(self._batch, lambda: callback(self)):
+            callback(self)
+
+
+def as_bytes(given: object) -> bytes | None:
+    """Bytes of what needs no serializer; raises TypeError for the rest."""
+    if given is None or isinstance(given, bytes):
+        return given
+    if isinstance(given, str):
+        return given.encode()
+    if isinstance(given, bytearray | memoryview):
+        return bytes(given)
+    raise TypeError(f"{type(given).__name__} is neither bytes nor text: give the producer a serializer")
+
+
+def nothing_of(batch: Gathering) -> OutboundBatch:
+    """Stands for a batch that never became one."""
+    return OutboundBatch(batch.topic_partition, bytearray(), batch.builder.record_count, Micros(0), batch)

@@ -1,0 +1,466 @@
+"""One producer's transactions, as a machine: what the caller may do, what has to be sent for it, and what each error means.
+
+              init            begin              commit, abort          EndTxn answered
+    UNINITIALIZED -> INITIALIZING -> READY -> IN_TRANSACTION -> COMMITTING, ABORTING -> READY
+                                                |                  |
+                          a batch or an offset could not be written   --> ABORTABLE_ERROR --abort--> ABORTING
+    fenced, forbidden, or an answer that nobody understands: from anywhere --> FATAL_ERROR
+
+It does no I/O and reads no clock. The caller's five calls come in at once and give an `Operation`, which ends when a broker has answered;
+`errands` says what to send, `replied` and `failed` take in what came of it. What can be tried again is, without end: whoever waits gives up
+by a time limit of his own, and may go on to wait by the same call. One request is under way at a time.
+
+`Outbound` asks `may_send` for each partition and tells `shipped` and `batch_failed`. Under transaction version 2 (KIP-890) producing adds
+the partition, and the answer to EndTxn brings the next epoch; below it AddPartitionsToTxn and AddOffsetsToTxn come first, and a
+transaction that left a gap in the sequences is followed by an InitProducerId, which raises the epoch.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from sparklog.client.cluster import Entropy, backoff_us
+from sparklog.client.failures import TransactionAbortable, TransactionError, TransactionFatal, WrongTransactionState
+from sparklog.client.membership import COORDINATOR_GONE, TRANSACTION_KEY, Coordinator, Errand, GroupMetadata
+from sparklog.client.membership_offsets import OffsetAndMetadata
+from sparklog.client.settings import ClientSettings
+from sparklog.client.transaction_errors import classified, has_wrong_rights, of_batch
+from sparklog.client.transaction_requests import PendingOffsets, add_partitions, partitions_told
+from sparklog.client.transaction_states import ENDING, LEGAL, OPEN, REMEDIES, Operation, ProducerIdentity, State
+from sparklog.errors import BrokerError, ErrorCode, SparklogError, code_of
+from sparklog.model import Micros, NodeId, ProducerEpoch, ProducerId, TopicPartition
+from sparklog.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from sparklog.wire.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
+from sparklog.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+from sparklog.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from sparklog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from sparklog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from sparklog.wire.schema import Message
+
+TRANSACTION_VERSION: Final = "transaction.version"
+PRODUCE_BEFORE_V2: Final = 11
+END_BEFORE_V2: Final = 4
+ADD_PARTITIONS_OF_CLIENTS: Final = 3
+CONCURRENT_BACKOFF_MS: Final = 20
+"""Kafka's first pause where the coordinator is still completing the transaction before (KAFKA-5482)."""
+UNREACHABLE_US_MAX: Final = 1_000_000
+"""How long a coordinator may be out of reach before somebody is asked whether it still is the coordinator."""
+
+
+class Transaction:
+    """The transactions of one producer, one after another. Invariants: see `LEGAL`; `operation` is that of the state, if it has one."""
+
+    def __init__(self, settings: ClientSettings, entropy: Entropy, features: Callable[[], Mapping[str, int]]) -> None:
+        assert settings.transactional_id is not None
+        self.transactional_id = settings.transactional_id
+        self.state = State.UNINITIALIZED
+        self.is_v2 = False
+        """Whether the transaction, or the next one, follows KIP-890."""
+        self.ended = 0
+        """Operations that have ended, for those who wait for the next one."""
+        self._settings = settings
+        self._entropy = entropy
+        self._features = features
+        self._producer_id = ProducerId(-1)
+        self._epoch = ProducerEpoch(-1)
+        self._error: TransactionError | None = None
+        self._operation: Operation | None = None
+        self._offsets: PendingOffsets | None = None
+        self._added: dict[TopicPartition, None] = {}  # below version 2: partitions that the coordinator knows of
+        self._adding: dict[TopicPartition, None] = {}  # partitions with a batch that waits for that
+        self._is_started = False  # whether the coordinator may know of the transaction
+        self._is_flushed = False
+        self._needs_epoch = False  # an InitProducerId has to follow, since sequences have a gap or the version changes
+        self._coordinator = Coordinator(settings, entropy, key=self.transactional_id, key_type=TRANSACTION_KEY)
+        self._group_home: tuple[str, Coordinator] | None = None
+        self._asked: Errand | None = None
+        self._attempts = 0
+        self._not_before = Micros(0)
+        self._unreachable_since: Micros | None = None
+        self._number = 0
+
+    # -- the caller's five calls ----------------------------------------------------------------------------------------------------------
+
+    def init(self) -> Operation:
+        """Ask for a producer id and fence every producer before with the same transactional id."""
+        if self.state is State.INITIALIZING:
+            return self._waited("init")
+        self._require(State.UNINITIALIZED, "init")
+        self._go(State.INITIALIZING)
+        return self._begin_operation("init")
+
+    def begin(self) -> None:
+        """Begin a transaction; nothing is sent for it."""
+        self._require(State.READY, "begin")
+        self._added, self._adding = {}, {}
+        self._is_started = self._is_flushed = False
+        self._go(State.IN_TRANSACTION)
+
+    def send_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata) -> Operation:
+        """Commit offsets of a group as part of the transaction."""
+        self._require(State.IN_TRANSACTION, "send_offsets")
+        if self._offsets is not None:
+            raise WrongTransactionState("send_offsets: the one before has not ended: abort the transaction")
+        operation = Operation("send_offsets")
+        if not offsets:
+            operation.end()
+            return operation
+        if self._group_home is None or self._group_home[0] != group.group_id or self._group_home[1].error is not None:
+            self._group_home = group.group_id, Coordinator(self._settings, self._entropy, key=group.group_id)
+        self._attempts, self._not_before = 0, Micros(0)
+        self._offsets = PendingOffsets(dict(sorted(offsets.items())), group, operation, self._group_home[1])
+        return operation
+
+    def commit(self) -> Operation:
+        """Commit once `flushed` has told that every batch is acknowledged."""
+        if self.state is State.COMMITTING:
+            return self._waited("commit")
+        self._require(State.IN_TRANSACTION, "commit")
+        self._go(State.COMMITTING)
+        return self._begin_operation("commit")
+
+    def abort(self) -> Operation:
+        """Abort once `flushed` has told that no batch is on its way any more."""
+        if self.state is State.ABORTING:
+            return self._waited("abort")
+        if self.state is not State.ABORTABLE_ERROR:
+            self._require(State.IN_TRANSACTION, "abort")
+        self._go(State.ABORTING)
+        self._error = None
+        self._adding = {}
+        self._drop_offsets(TransactionAbortable("the transaction was aborted"))
+        return self._begin_operation("abort")
+
+    def flushed(self) -> None:
+        """Nothing of the transaction that ends waits or is in flight."""
+        self._is_flushed = True
+
+    def raise_unless_open(self) -> None:
+        """Raise what stands against writing a record now."""
+        if self.state is not State.IN_TRANSACTION:
+            self._require(State.IN_TRANSACTION, "send")
+
+    # -- what batches need ----------------------------------------------------------------------------------------------------------------
+
+    @property
+    def identity(self) -> ProducerIdentity:
+        """Producer id and epoch, -1 before `init`."""
+        return ProducerIdentity(self.transactional_id, self._producer_id, self._epoch)
+
+    @property
+    def refusal(self) -> SparklogError | None:
+        """Why batches that wait will not be sent any more; None if they may be."""
+        if self.state is State.ABORTING:
+            return TransactionAbortable("the transaction was aborted before the records were sent")
+        return self._error
+
+    @property
+    def may_abort(self) -> bool:
+        """Whether a transaction is open that nobody is ending."""
+        return self.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR)
+
+    def may_send(self, partition: TopicPartition) -> bool:
+        """Whether a batch of the partition may go out; if not, the coordinator is asked to take the partition in."""
+        if self.state not in OPEN:
+            return False
+        if self.is_v2 or partition in self._added:
+            return True
+        self._adding[partition] = None
+        return False
+
+    def shipped(self) -> None:
+        """A batch goes out: under version 2 that may begin the transaction at the coordinator."""
+        self._is_started = True
+
+    def batch_failed(self, error: SparklogError, *, was_sent: bool) -> None:
+        """A batch is given up: the transaction must not be committed."""
+        if was_sent and not self.is_v2:
+            self._needs_epoch = True
+        if self.state in OPEN:
+            self._fail(of_batch(error, self.transactional_id))
+
+    # -- what to send ---------------------------------------------------------------------------------------------------------------------
+
+    def errands(self, now: Micros, is_ready: Callable[[NodeId | None], bool]) -> list[Errand]:
+        """What to send now. `is_ready(None)` asks whether any broker is."""
+        if self._asked is not None:
+            return []
+        self._end_what_never_began()
+        home = self._home()
+        if home is None:
+            return []
+        home.want()
+        if home.error is not None:
+            self._no_coordinator(home)
+            return []
+        if home.node is None:
+            self._unreachable_since = None
+            deadline = home.deadline()
+            return home.errands(now) if deadline is not None and now >= deadline and is_ready(None) else []
+        if now < self._not_before or not self._may_reach(home, is_ready, now):
+            return []
+        self._number += 1
+        request, version_max = self._question()
+        # Without an answer nobody knows whether the offsets are in the transaction now: it has to be ended all the same.
+        self._is_started = self._is_started or isinstance(request, TxnOffsetCommitRequest)
+        self._asked = Errand(request, home.node, self._number, None, version_max)
+        return [self._asked]
+
+    def deadline(self) -> Micros | None:
+        """When `errands` has something to say without anything having happened; None if only an event can help."""
+        home = self._home() if self._asked is None else None
+        if home is None:
+            return None
+        if home.node is None:
+            return home.deadline()
+        return self._not_before if self._unreachable_since is None else Micros(self._unreachable_since + UNREACHABLE_US_MAX)
+
+    def replied(self, errand: Errand, reply: Message, now: Micros) -> None:
+        """Take in an answer."""
+        if isinstance(reply, FindCoordinatorResponse):
+            if (home := self._asks(errand)) is not None:
+                home.replied(reply, now)
+            return
+        if errand is not self._asked:
+            return
+        self._asked = None
+        if isinstance(reply, InitProducerIdResponse):
+            self._initialized(errand, reply, now)
+        elif isinstance(reply, AddPartitionsToTxnResponse):
+            self._partitions_added(errand, reply, now)
+        elif isinstance(reply, AddOffsetsToTxnResponse):
+            self._offsets_added(errand, reply, now)
+        elif isinstance(reply, TxnOffsetCommitResponse):
+            self._offsets_committed(errand, reply, now)
+        else:
+            assert isinstance(reply, EndTxnResponse)
+            self._end_answered(errand, reply, now)
+
+    def failed(self, errand: Errand, error: SparklogError, now: Micros) -> None:
+        """There is no answer: the request may have been done or not, and all of them may be sent again."""
+        if isinstance(errand.request, FindCoordinatorRequest):
+            if (home := self._asks(errand)) is not None:
+                home.failed(error, now)
+            return
+        if errand is not self._asked:
+            return
+        home = self._home()
+        self._asked = None
+        if isinstance(error, BrokerError) and not error.is_retriable:
+            self._fail(TransactionFatal(f"transactional id {self.transactional_id!r}: {error}", error.code))
+            return
+        if home is not None:
+            home.lost(now)
+        self._retry(ErrorCode.NONE, now)
+
+    # -- questions ------------------------------------------------------------------------------------------------------------------------
+
+    def _home(self) -> Coordinator | None:
+        """Whom to ask the next question; None if there is none."""
+        if self.state is State.INITIALIZING or (self.state in OPEN and self._adding):
+            return self._coordinator
+        if self.state in OPEN and self._offsets is not None:
+            return self._offsets.home if self.is_v2 or self._offsets.is_added else self._coordinator
+        if self.state in ENDING and self._is_flushed:
+            return self._coordinator
+        return None
+
+    def _question(self) -> tuple[Message, int | None]:
+        """The next request and the newest version that may say it."""
+        if self.state is State.INITIALIZING:
+            return self._init_request(), None
+        if self.state in OPEN and self._adding:
+            return add_partitions(self.identity, self._adding), ADD_PARTITIONS_OF_CLIENTS
+        if self.state in OPEN and self._offsets is not None:
+            if not self.is_v2 and not self._offsets.is_added:
+                return AddOffsetsToTxnRequest(*self.identity, self._offsets.group.group_id), None
+            return self._offsets.request(self.identity, is_v2=self.is_v2)
+        if self._is_started:
+            request = EndTxnRequest(*self.identity, committed=self.state is State.COMMITTING)
+            return request, None if self.is_v2 else END_BEFORE_V2
+        return self._init_request(), None
+
+    def _init_request(self) -> InitProducerIdRequest:
+        # With the id and epoch that it has, a producer raises its own epoch, unless it was fenced meanwhile (KIP-360).
+        return InitProducerIdRequest(self.transactional_id, self._settings.transaction_timeout_ms, self._producer_id, self._epoch)
+
+    # -- answers --------------------------------------------------------------------------------------------------------------------------
+
+    def _initialized(self, errand: Errand, reply: InitProducerIdResponse, now: Micros) -> None:
+        code = code_of(reply.error_code)
+        if code is ErrorCode.NONE:
+            self._become(reply.producer_id, reply.producer_epoch)
+            self._needs_epoch = False
+            self._end_operation(State.READY)
+            self.is_v2 = self._features().get(TRANSACTION_VERSION, 0) >= 2
+        elif self.state is State.INITIALIZING and has_wrong_rights(code):
+            self._end_operation(State.UNINITIALIZED, BrokerError(code, f"transactional id {self.transactional_id!r}"))
+        else:
+            self._refused(errand, code, now)
+
+    def _partitions_added(self, errand: Errand, reply: AddPartitionsToTxnResponse, now: Micros) -> None:
+        told = partitions_told(reply)
+        # "Not attempted" tells nothing: another partition has the reason.
+        codes = sorted(
+            (code for code in told.values() if code is not ErrorCode.NONE), key=lambda code: code is ErrorCode.OPERATION_NOT_ATTEMPTED
+        )
+        if codes:
+            self._refused(errand, codes[0], now, is_first=not self._added)
+            return
+        for partition in told:
+            if self._adding.pop(partition, partition) is None:
+                self._added[partition] = None
+        self._is_started = True
+        self._attempts = 0
+
+    def _offsets_added(self, errand: Errand, reply: AddOffsetsToTxnResponse, now: Micros) -> None:
+        code = code_of(reply.error_code)
+        if code is not ErrorCode.NONE:
+            self._refused(errand, code, now)
+            return
+        self._is_started = True
+        self._attempts = 0
+        if self._offsets is not None:
+            self._offsets.is_added = True
+
+    def _offsets_committed(self, errand: Errand, reply: TxnOffsetCommitResponse, now: Micros) -> None:
+        pending = self._offsets
+        if pending is None or self.state not in OPEN:
+            return  # aborted meanwhile
+        code = pending.committed(reply)
+        if code is not ErrorCode.NONE:
+            self._refused(errand, code, now)
+            return
+        self._attempts = 0
+        self._drop_offsets(None)
+
+    def _end_answered(self, errand: Errand, reply: EndTxnResponse, now: Micros) -> None:
+        code = code_of(reply.error_code)
+        if code is not ErrorCode.NONE:
+            self._refused(errand, code, now)
+            return
+        if reply.producer_id >= 0:
+            self._become(reply.producer_id, reply.producer_epoch)
+            self._needs_epoch = False
+        self._is_started = False
+        self._ended()
+
+    def _end_what_never_began(self) -> None:
+        """The coordinator knows nothing of a transaction without records and offsets: there is nothing to end."""
+        if self.state in ENDING and self._is_flushed and not (self._is_started or self._needs_epoch or self._adding or self._offsets):
+            self._ended()
+
+    def _ended(self) -> None:
+        """The transaction is over at the coordinator; perhaps the epoch has to be raised before the next one."""
+        self._attempts = 0
+        is_v2_now = self._features().get(TRANSACTION_VERSION, 0) >= 2
+        self._needs_epoch = self._needs_epoch or (is_v2_now and not self.is_v2)
+        if not self._needs_epoch:
+            self.is_v2 = is_v2_now
+            self._end_operation(State.READY)
+
+    # -- errors ---------------------------------------------------------------------------------------------------------------------------
+
+    def _refused(self, errand: Errand, code: ErrorCode, now: Micros, *, is_first: bool = True) -> None:
+        """Try again what may pass; else the transaction, or the producer, is at its end."""
+        home = self._home()
+        error = classified(type(errand.request), code, self.transactional_id, is_aborting=self.state is State.ABORTING)
+        if error is not None:
+            if self.state not in OPEN and isinstance(error, TransactionAbortable):
+                self._retry(code, now)  # what is being aborted needs no error
+                return
+            if code is ErrorCode.UNKNOWN_PRODUCER_ID and not self.is_v2:
+                self._needs_epoch = True
+            self._fail(error)
+            return
+        if code in COORDINATOR_GONE and home is not None:
+            home.lost(now)
+        self._retry(code if is_first else ErrorCode.NONE, now)
+
+    def _retry(self, code: ErrorCode, now: Micros) -> None:
+        first = self._settings.retry_backoff_ms
+        if code is ErrorCode.CONCURRENT_TRANSACTIONS:
+            first = min(first, CONCURRENT_BACKOFF_MS)
+        wait = backoff_us(first, max(first, self._settings.retry_backoff_max_ms), self._attempts, self._entropy)
+        self._attempts += 1
+        self._not_before = Micros(now + wait)
+
+    def _fail(self, error: TransactionError) -> None:
+        if self.state is State.FATAL_ERROR:
+            return
+        is_abortable = isinstance(error, TransactionAbortable)
+        if is_abortable and self.state is State.ABORTABLE_ERROR:
+            return
+        self._error = error
+        self._drop_offsets(error)
+        self._end_operation(State.ABORTABLE_ERROR if is_abortable else State.FATAL_ERROR, error)
+
+    def _no_coordinator(self, home: Coordinator) -> None:
+        error = home.error
+        assert error is not None
+        code = error.code if isinstance(error, BrokerError) else None
+        if home is not self._coordinator:
+            self._fail(TransactionAbortable(f"the offsets found no coordinator: {error}", code))
+        elif self.state is State.INITIALIZING:
+            home.error = None  # the right may be granted meanwhile: the next init asks again
+            self._end_operation(State.UNINITIALIZED, error)
+        else:
+            self._fail(TransactionFatal(f"no coordinator: {error}", code))
+
+    def _may_reach(self, home: Coordinator, is_ready: Callable[[NodeId | None], bool], now: Micros) -> bool:
+        if is_ready(home.node):
+            self._unreachable_since = None
+            return True
+        if self._unreachable_since is None:
+            self._unreachable_since = now
+        elif now - self._unreachable_since >= UNREACHABLE_US_MAX:
+            self._unreachable_since = None
+            home.lost(now)
+        return False
+
+    # -- inside ---------------------------------------------------------------------------------------------------------------------------
+
+    def _require(self, state: State, call: str) -> None:
+        if self._error is not None:
+            raise self._error
+        if self.state is not state:
+            remedy = "init() has been called already" if call == "init" else REMEDIES[self.state]
+            raise WrongTransactionState(f"{call}: {remedy}")
+
+    def _go(self, target: State) -> None:
+        assert target in LEGAL[self.state], f"{self.transactional_id}: {self.state.name} → {target.name}"
+        self.state = target
+
+    def _begin_operation(self, name: str) -> Operation:
+        assert self._operation is None
+        self._attempts, self._not_before = 0, Micros(0)
+        self._operation = Operation(name)
+        return self._operation
+
+    def _waited(self, name: str) -> Operation:
+        assert self._operation is not None
+        assert self._operation.name == name
+        return self._operation
+
+    def _end_operation(self, target: State, error: SparklogError | None = None) -> None:
+        self._go(target)
+        operation, self._operation = self._operation, None
+        self.ended += 1
+        if operation is not None:
+            operation.end(error)
+
+    def _drop_offsets(self, error: SparklogError | None) -> None:
+        if self._offsets is not None:
+            self._offsets.operation.end(error)
+            self._offsets = None
+            self.ended += 1
+
+    def _become(self, producer_id: int, epoch: int) -> None:
+        self._producer_id, self._epoch = ProducerId(producer_id), ProducerEpoch(epoch)
+
+    def _asks(self, errand: Errand) -> Coordinator | None:
+        """Whose question a FindCoordinator was; None if nobody wants to know any more."""
+        assert isinstance(errand.request, FindCoordinatorRequest)
+        if errand.request.key_type == TRANSACTION_KEY:
+            return self._coordinator
+        is_asked = self._group_home is not None and self._group_home[0] in errand.request.coordinator_keys
+        return self._group_home[1] if is_asked and self._group_home is not None else None
