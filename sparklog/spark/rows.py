@@ -1,7 +1,8 @@
 """Rows that are to become records: which columns they have, which topic and partition each goes to, and which row is wrong.
 
-The columns are those that Spark's Kafka connector writes: `value`, and where they exist `key`, `headers`, `topic` and `partition`. Any
-other column is left out, as there, so that what was read from a topic can be written as it is.
+The columns are those that Spark's Kafka connector writes: `value`, and where they exist `key`, `headers`, `topic` and `partition`; and
+beyond it `timestamp`, so that a copy keeps its times. Any other column is left out, as there, so that what was read from a topic can be
+written as it is.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType
+from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType, TimestampType
 
 from sparklog.errors import SettingsError, SparklogError
 from sparklog.spark.options import Options
@@ -21,10 +22,12 @@ _EXPECTED = {
     "headers": _HEADERS,
     "topic": "string",
     "partition": "int",
+    "timestamp": "timestamp",
 }
 _ARROW = {
     "topic": pa.string(),
     "partition": pa.int32(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
     "headers": pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])),
 }
 
@@ -65,6 +68,8 @@ def _is_expected(name: str, kind: DataType) -> bool:
         return isinstance(kind, StringType)
     if name == "partition":
         return isinstance(kind, IntegerType)
+    if name == "timestamp":
+        return isinstance(kind, TimestampType)
     if not isinstance(kind, ArrayType) or not isinstance(kind.elementType, StructType):
         return False
     fields = kind.elementType.fields
@@ -110,7 +115,27 @@ def check_partitions(rows: TopicRows, partition_count: int, *, rows_before: int)
     )
 
 
+def check_timestamps(rows: TopicRows, *, rows_before: int) -> None:
+    """Refuses a timestamp before 1970, which a record cannot carry; null stands for the time of writing."""
+    if "timestamp" not in rows.rows.schema.names:
+        return
+    column = rows.rows.column("timestamp").cast(pa.int64())
+    least = pc.min(column)
+    if least.is_valid and least.as_py() < 0:
+        number = rows.number_of(pc.index(column, least).as_py(), rows_before)
+        raise RowRefused(
+            f"column 'timestamp' is {least.as_py() / 1e6:.3f} s after 1970 in row {number} of its task, and a record's cannot be negative"
+        )
+
+
+def written_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The columns that become part of a record, or tell where it goes."""
+    return batch.select([name for name in batch.schema.names if name in _EXPECTED])
+
+
 def frame_arrow_schema(schema: StructType) -> pa.Schema:
     """The Arrow schema of a frame that `check_frame` let pass, for a Spark that hands over rows."""
     kinds = {"string": pa.string(), "binary": pa.binary()}
-    return pa.schema([pa.field(c.name, _ARROW.get(c.name) or kinds[c.dataType.simpleString()]) for c in schema.fields])
+    return pa.schema(
+        [pa.field(c.name, _ARROW.get(c.name) or kinds[c.dataType.simpleString()]) for c in schema.fields if c.name in _EXPECTED]
+    )

@@ -1,33 +1,40 @@
 """Batch and stream sinks: record batches made from Arrow columns on the executors, every acknowledgement checked before a task succeeds.
 
     driver     Sink columns checked against the frame's schema, before anything runs
-    executor   Arrow batch -> rows by topic -> columns kernel (partitioned, encoded) -> BatchWriter -> flush -> TaskWritten
-    driver     commit(messages): nothing is left to do; this is where transactions will be decided
+    executor   Arrow batch -> rows by topic -> columns kernel (partitioned, encoded) -> TaskWriter -> finish -> message
+    driver     commit(messages): what `delivery` decides
 
-Records are written at least once: a task that Spark runs again writes again. An empty task opens no connection.
+What becomes of a record is told by `rows`, whether it counts by `delivery`; here the two are brought together.
 """
 
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql import Row
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from sparklog.client.failures import RecordTooLarge
 from sparklog.client.settings import ClientSettings
-from sparklog.client.writer import BatchWriter
 from sparklog.record import columns as columns_module
-from sparklog.record.columns import write_batches
+from sparklog.record.columns import PartitionBatch, write_batches
 from sparklog.record.compression import Codec
 from sparklog.spark.arrow import binary_column, fixed_column, headers_column
+from sparklog.spark.delivery import NO_BATCH, AtLeastOnce, Delivery, Task, TaskWriter
 from sparklog.spark.options import Options
-from sparklog.spark.rows import RowRefused, TopicRows, check_frame, check_partitions, frame_arrow_schema, rows_by_topic
+from sparklog.spark.rows import (
+    RowRefused,
+    TopicRows,
+    check_frame,
+    check_partitions,
+    check_timestamps,
+    frame_arrow_schema,
+    rows_by_topic,
+    written_columns,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
@@ -43,28 +50,22 @@ STREAMS_GIVE_ROWS = DataSourceStreamArrowWriter is DataSourceStreamWriter
 ROWS_PER_BATCH = 10_000
 
 
-@dataclass
-class TaskWritten(WriterCommitMessage):
-    """What one task wrote, all of it acknowledged."""
-
-    record_count: int
-
-
 class BatchSink(DataSourceArrowWriter):
     """Appends a DataFrame."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         check_frame(schema, options)
         self._options = options
+        self._delivery = delivery_of(options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return write_task(self._options, iterator)
+        return write_task(self._options, self._delivery, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Nothing to do: what tasks reported is acknowledged."""
+        self._delivery.commit(messages, NO_BATCH)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Nothing can be taken back: what failed tasks wrote stays in the log."""
+        self._delivery.abort(messages, NO_BATCH)
 
 
 class StreamSink(DataSourceStreamArrowWriter):
@@ -74,53 +75,75 @@ class StreamSink(DataSourceStreamArrowWriter):
         check_frame(schema, options)
         self._options = options
         self._schema = schema
+        self._delivery = delivery_of(options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         batches = batches_of_rows(iterator, self._schema) if STREAMS_GIVE_ROWS else iterator
-        return write_task(self._options, batches)
+        return write_task(self._options, self._delivery, batches)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Nothing to do: what tasks reported is acknowledged."""
+        self._delivery.commit(messages, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Nothing can be taken back: what failed tasks wrote stays in the log, and the replayed micro-batch is written again."""
+        self._delivery.abort(messages, batchId)
 
 
-def write_task(options: Options, batches: Iterator[pa.RecordBatch]) -> TaskWritten:
-    """Writes every row and returns when all are acknowledged; raises what made a row or a batch fail."""
+def delivery_of(options: Options) -> Delivery:
+    """How the writes of these options are made to last."""
+    return AtLeastOnce(options.client)
+
+
+def write_task(options: Options, delivery: Delivery, batches: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+    """Writes every row and returns when all are acknowledged; raises what made a row or a batch fail, or what the rows come from."""
+    task = Task.current()
+    writer: TaskWriter | None = None
+    records: RecordMaker | None = None
     written = 0
-    with ExitStack() as stack:
-        writer: TopicWriter | None = None
+    try:
         for batch in batches:
             if batch.num_rows == 0:
                 continue
-            if writer is None:
-                writer = TopicWriter(stack.enter_context(BatchWriter(options.client)), options.client)
-            for rows in rows_by_topic(batch, options.topic, rows_before=written):
-                writer.write(rows, rows_before=written)
+            if writer is None or records is None:
+                writer = delivery.open(task)
+                records = RecordMaker(writer, options.client, first_partition=task.partition)
+            for rows in rows_by_topic(written_columns(batch), options.topic, rows_before=written):
+                records.write(rows, rows_before=written, now_ms=time.time_ns() // 1_000_000)
             written += batch.num_rows
+        return delivery.nothing_written(task) if writer is None else writer.finish()
+    except BaseException:
         if writer is not None:
-            writer.flush()
-    return TaskWritten(written)
+            writer.abort()
+        raise
 
 
-class TopicWriter:
-    """Makes record batches of rows and hands them to the client; knows how many partitions each topic has."""
+class RecordMaker:
+    """Makes record batches of rows for a writer; knows how many partitions each topic has."""
 
-    def __init__(self, client: BatchWriter, settings: ClientSettings) -> None:
-        self._client = client
+    def __init__(self, writer: TaskWriter, settings: ClientSettings, *, first_partition: int) -> None:
+        """Rows without keys begin with partition `first_partition` of a topic, modulo their number, so that tasks spread."""
+        self._writer = writer
         self._codec = Codec[settings.compression_type.upper()]
         self._level = settings.compression_level
+        self._first_partition = first_partition
         self._partition_counts: dict[str, int] = {}
         self._sticky: dict[str, int] = {}
 
-    def write(self, rows: TopicRows, *, rows_before: int) -> None:
-        """Sends the rows off; `rows_before` tells where they stand in their task, for errors."""
+    def write(self, rows: TopicRows, *, rows_before: int, now_ms: int) -> None:
+        """Sends the rows off; `rows_before` tells where they stand in their task, for errors; `now_ms` is the time of those without one."""
         count = self._partition_counts.get(rows.topic)
         if count is None:
-            count = self._partition_counts[rows.topic] = self._client.partition_count(rows.topic)
-            self._sticky[rows.topic] = _task_number() % count
+            count = self._partition_counts[rows.topic] = self._writer.partition_count(rows.topic)
+            self._sticky[rows.topic] = self._first_partition % count
         check_partitions(rows, count, rows_before=rows_before)
+        check_timestamps(rows, rows_before=rows_before)
+        for built in self._built(rows, count, rows_before=rows_before, now_ms=now_ms):
+            try:
+                self._writer.add(rows.topic, built.partition, built.batch, built.record_count)
+            except RecordTooLarge as refused:
+                number = rows.number_of(built.first_row, rows_before)
+                raise RowRefused(f"row {number} of its task: {refused}; raise kafka.buffer.memory") from refused
+
+    def _built(self, rows: TopicRows, partition_count: int, *, rows_before: int, now_ms: int) -> list[PartitionBatch]:
         columns = {name: rows.rows.column(name) for name in rows.rows.schema.names}
         try:
             batches, self._sticky[rows.topic] = write_batches(
@@ -129,20 +152,16 @@ class TopicWriter:
                 key=binary_column(columns["key"]) if "key" in columns else None,
                 headers=headers_column(columns["headers"]) if "headers" in columns else None,
                 partitions=fixed_column(columns["partition"]) if "partition" in columns else None,
-                timestamp_ms=time.time_ns() // 1_000_000,
-                partition_count=count,
+                timestamps=fixed_column(columns["timestamp"]) if "timestamp" in columns else None,
+                timestamp_ms=now_ms,
+                partition_count=partition_count,
                 sticky_partition=self._sticky[rows.topic],
                 codec=self._codec,
                 compression_level=self._level,
             )
         except columns_module.RowRefused as refused:
             raise RowRefused(f"row {rows.number_of(refused.row, rows_before)} of its task: {refused.reason}") from refused
-        for built in batches:
-            self._client.add(rows.topic, built.partition, built.batch, built.record_count)
-
-    def flush(self) -> None:
-        """Returns when everything is acknowledged."""
-        self._client.flush()
+        return batches
 
 
 def batches_of_rows(rows: Iterator[Row], schema: StructType) -> Iterator[pa.RecordBatch]:
@@ -152,9 +171,3 @@ def batches_of_rows(rows: Iterator[Row], schema: StructType) -> Iterator[pa.Reco
         yield pa.RecordBatch.from_pylist(
             [{name: row[name] for name in arrow.names} for row in (r.asDict(True) for r in chunk)], schema=arrow
         )
-
-
-def _task_number() -> int:
-    """Tasks without keys begin with different partitions."""
-    context = TaskContext.get()
-    return 0 if context is None else context.partitionId()

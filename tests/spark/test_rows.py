@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from sparklog.spark.rows import RowRefused, check_partitions, rows_by_topic
+from sparklog.spark.rows import RowRefused, check_partitions, check_timestamps, rows_by_topic
 
 
 def batch(**columns: pa.Array) -> pa.RecordBatch:
@@ -45,3 +45,13 @@ def test_without_partitions_there_is_nothing_to_refuse() -> None:
     rows = batch(value=VALUES, partition=pa.array([None] * 4, pa.int32()))
     (only,) = rows_by_topic(rows, "t", rows_before=0)
     check_partitions(only, 1, rows_before=0)
+
+
+def test_a_time_before_1970_is_told_with_its_row_in_the_task() -> None:
+    times = pa.array([0, None, -1_500_000, 5], pa.timestamp("us", tz="UTC"))
+    (only,) = rows_by_topic(batch(value=VALUES, timestamp=times), "t", rows_before=20)
+    with pytest.raises(RowRefused, match=r"'timestamp' is -1\.500 s after 1970 in row 22 of its task"):
+        check_timestamps(only, rows_before=20)
+    nothing = pa.array([None] * 4, pa.timestamp("us", tz="UTC"))
+    (only,) = rows_by_topic(batch(value=VALUES, timestamp=nothing), "t", rows_before=20)
+    check_timestamps(only, rows_before=20)
