@@ -37,7 +37,7 @@ class Chunk:
         self.high_watermark = high_watermark
         self._headers = headers
         self._index = 0
-        self._aborted = _Aborted(aborted)
+        self._aborted = Aborted(aborted)
 
     @property
     def last_epoch(self) -> int:
@@ -65,6 +65,13 @@ class Chunk:
         self.position = header.next_offset
         return records
 
+    def runs(self) -> list[memoryview]:
+        """The batches not handed out yet as views, without those of aborted transactions; control batches are among them."""
+        if self._index == 0:
+            return without_aborted(self.topic_partition, self.records, self._headers, self._aborted)
+        left = self._headers[self._index :]
+        return without_aborted(self.topic_partition, self.records[: left[-1][0] + left[-1][1].size], left, self._aborted) if left else []
+
     def _decode(
         self,
         at: int,
@@ -88,7 +95,7 @@ class Chunk:
         return made
 
 
-class _Aborted:
+class Aborted:
     """Which producers' transactions are being read that were aborted, by the list that a read_committed Fetch brings along."""
 
     __slots__ = ("_open", "_waiting")
@@ -97,17 +104,51 @@ class _Aborted:
         self._waiting = sorted(transactions, key=lambda transaction: transaction.first_offset, reverse=True)
         self._open: dict[int, None] = {}
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing more has to be left out."""
+        return not self._waiting and not self._open
+
     def covers(self, header: BatchHeader) -> bool:
+        """Whether the next batch of the log, one of a transaction, was aborted."""
         while self._waiting and self._waiting[-1].first_offset <= header.last_offset:
             self._open[self._waiting.pop().producer_id] = None
         return header.producer_id in self._open
 
     def marker(self, header: BatchHeader, body: Buffer) -> None:
+        """The next batch of the log is a control batch: it may be the end of an aborted transaction."""
         if not self._waiting and not self._open:
             return
         keys = scan.records(body, 0, header.record_count, header.base_offset, header.base_timestamp, None, 0, _key)
         if any(control_type(key) is ControlType.ABORT for key in keys):
             self._open.pop(header.producer_id, None)
+
+
+def without_aborted(
+    partition: TopicPartition, records: memoryview, headers: list[tuple[int, BatchHeader]], aborted: Aborted
+) -> list[memoryview]:
+    """The batches as few views, in the order of the log, without those of aborted transactions; raises CorruptRecords."""
+    if not headers:
+        return []
+    if aborted.is_empty:
+        return [records[headers[0][0] : headers[-1][0] + headers[-1][1].size]]
+    runs: list[memoryview] = []
+    begin = end = headers[0][0]
+    for at, header in headers:
+        size = header.size
+        if header.is_control:
+            try:
+                aborted.marker(header, records[at + HEADER_SIZE : at + size])
+            except (ValueError, DecodeError) as error:
+                raise CorruptRecords(partition, header.base_offset, str(error)) from error
+        elif header.is_transactional and aborted.covers(header):
+            if end > begin:
+                runs.append(records[begin:end])
+            begin = at + size
+        end = at + size
+    if end > begin:
+        runs.append(records[begin:end])
+    return runs
 
 
 def _key(_offset: int, _timestamp: int, key: bytes | None, _value: bytes | None, _headers: object) -> bytes | None:

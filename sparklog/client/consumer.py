@@ -25,6 +25,7 @@ from sparklog.client.settings import ClientSettings, ConsumerOptions
 from sparklog.client.transport import Network, entropy, instant, now_us
 from sparklog.errors import RequestTimeout, SettingsError, SparklogError
 from sparklog.model import Micros, Offset, TopicPartition
+from sparklog.record.batch import read_header
 from sparklog.wire.messages.fetch import FetchResponse
 from sparklog.wire.messages.list_offsets import ListOffsetsResponse
 from sparklog.wire.messages.metadata import MetadataRequest, MetadataResponse
@@ -54,8 +55,8 @@ class ConsumerRecord(msgspec.Struct, gc=False, frozen=True):
 class FetchedBatches(NamedTuple):
     """Whole batches as they stand in the log, of offsets up to `next_offset` (left out).
 
-    The first may begin before `fetch_offset`: earlier records are the caller's to leave out, and so are control batches. The bytes stay as
-    they are while somebody holds the view.
+    The first may begin before `fetch_offset`: earlier records are the caller's to leave out, and so are control batches. Read-committed, no
+    batch is of an aborted transaction. The bytes stay as they are while somebody holds the view.
     """
 
     topic_partition: TopicPartition
@@ -272,9 +273,7 @@ class Consumer:
             self._poll_begins()
             while True:
                 while (chunk := self._next_chunk(is_first=not batches)) is not None:
-                    batches.append(
-                        FetchedBatches(chunk.topic_partition, chunk.records, chunk.high_watermark, chunk.position, chunk.next_offset)
-                    )
+                    batches += _runs(chunk)
                     self._fetcher.taken(chunk)
                 is_late = now_us() >= deadline
                 self._turn(now_us() if batches or is_late else deadline, may_rebalance=not batches)
@@ -453,3 +452,15 @@ class Consumer:
                 self._network.send(errand.node, errand.request, errand, version_max=errand.version_max)
             except UnsupportedByBroker as error:
                 self._fetcher.failed(errand, error, now)
+
+
+def _runs(chunk: Chunk) -> list[FetchedBatches]:
+    """What a chunk has left; where aborted batches stood between, in several pieces."""
+    runs = chunk.runs()
+    if not runs:
+        return []
+    starts = [chunk.position, *(read_header(run).base_offset for run in runs[1:])]
+    limits = [*starts[1:], chunk.next_offset]
+    return [
+        FetchedBatches(chunk.topic_partition, run, chunk.high_watermark, *ends) for run, *ends in zip(runs, starts, limits, strict=True)
+    ]

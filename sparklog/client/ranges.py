@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Final, Self
 
-from sparklog.client.chunk import whole_batches
+from sparklog.client.chunk import Aborted, whole_batches, without_aborted
 from sparklog.client.cluster import NO_NODE
 from sparklog.client.failures import CorruptRecords, OffsetOutOfRange, UnknownTopic
 from sparklog.client.offsets import EARLIEST, ISOLATION_LEVELS, LATEST, list_offsets
-from sparklog.client.settings import ClientSettings
+from sparklog.client.settings import ClientSettings, IsolationLevel
 from sparklog.client.transport import Network, now_us
 from sparklog.errors import BrokerError, ErrorCode, RequestTimeout, SparklogError, code_of
 from sparklog.model import Micros, TopicPartition
@@ -22,8 +22,9 @@ VERSION_BEFORE_TOPIC_IDS: Final = 12
 class RangeReader:
     """Reads ranges, one after another, over connections kept between them. Not safe for use from several threads."""
 
-    def __init__(self, settings: ClientSettings, *, fetch_bytes: int = FETCH_BYTES) -> None:
+    def __init__(self, settings: ClientSettings, *, fetch_bytes: int = FETCH_BYTES, isolation_level: IsolationLevel | None = None) -> None:
         self._settings = settings
+        self._isolation = ISOLATION_LEVELS[settings.isolation_level if isolation_level is None else isolation_level]
         self._fetch_bytes = fetch_bytes
         self._network = Network(settings)
         self._network.allow_auto_create = False
@@ -35,6 +36,9 @@ class RangeReader:
         stay as they are while somebody holds it, but holding many costs memory. CRCs are checked by whoever decodes.
         Raises OffsetOutOfRange if `start` is no longer (or not yet) in the log, CorruptRecords, UnknownTopic, and RequestTimeout after
         `default_api_timeout_ms` without a record. Offsets missing in the log (compaction, transactions) are passed over.
+
+        Read-committed, batches of aborted transactions are left out, and a `limit` beyond the last stable offset is waited for; control
+        batches are the caller's to leave out, and a range may begin or end on them.
         """
         topic_partition = TopicPartition(topic, partition)
         self._find(topic_partition)
@@ -45,18 +49,18 @@ class RangeReader:
         while offset < limit:
             told = self._answer(fetch, deadline)
             records = None if told is None else self._records(topic_partition, told, offset, deadline)
-            if records is None:
+            if told is None or records is None:
                 fetch = _Fetch(topic_partition, offset)
                 continue
-            view, offset = self._cut(topic_partition, records, offset, limit)
+            views, offset = self._cut(topic_partition, told, records, offset, limit)
             deadline = self._deadline()
             fetch = _Fetch(topic_partition, offset)
             if offset < limit:
                 self._send(fetch)
             # Nothing of ours may hold the bytes while the next ones arrive, else their buffer cannot be used again.
             del told, records
-            yield view
-            del view
+            while views:
+                yield views.pop(0)
 
     def close(self) -> None:
         """Drop the connections."""
@@ -98,7 +102,7 @@ class RangeReader:
             max_wait_ms=self._settings.fetch_max_wait_ms,
             min_bytes=1,
             max_bytes=self._fetch_bytes,
-            isolation_level=ISOLATION_LEVELS[self._settings.isolation_level],
+            isolation_level=self._isolation,
             topics=[FetchTopic(topic=partition.topic, topic_id=topic_id, partitions=[asked])],
         )
         self._network.send(node, request, fetch, version_max=VERSION_BEFORE_TOPIC_IDS if topic_id == ZERO_UUID else None)
@@ -149,18 +153,20 @@ class RangeReader:
         )
         return OffsetOutOfRange(partition, offset, log_start_offset=first, log_end_offset=last)
 
-    def _cut(self, partition: TopicPartition, records: memoryview, offset: int, limit: int) -> tuple[memoryview, int]:
-        """The whole batches that begin below `limit`, and the offset after them."""
+    def _cut(
+        self, partition: TopicPartition, told: PartitionData, records: memoryview, offset: int, limit: int
+    ) -> tuple[list[memoryview], int]:
+        """The whole batches that begin below `limit` and were not aborted, and the offset after them."""
         headers, wrong = whole_batches(records, check_crcs=False)
-        end, next_offset = 0, offset
-        for at, header in headers:
+        count, next_offset = 0, offset
+        for _, header in headers:
             if header.base_offset >= limit:
                 next_offset = max(next_offset, limit)
                 break
-            end, next_offset = at + header.size, max(next_offset, header.next_offset)
+            count, next_offset = count + 1, max(next_offset, header.next_offset)
         if next_offset == offset:
             raise CorruptRecords(partition, offset, wrong or f"{len(records)} bytes hold no whole batch")
-        return records[:end], next_offset
+        return without_aborted(partition, records, headers[:count], Aborted(told.aborted_transactions or [])), next_offset
 
 
 class _Fetch:

@@ -13,9 +13,12 @@ from sparklog.client.transaction_states import Operation, ProducerIdentity
 from sparklog.client.transport import Network, entropy, now_us
 from sparklog.errors import RequestTimeout, SettingsError, SparklogError
 from sparklog.model import Micros, TopicPartition
+from sparklog.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResponse
 
 REQUEST_BYTES_MAX: Final = 4 << 20
 """A request carries one batch of several partitions; Kafka's own limit for a producer would allow two of Spark's batches only."""
+_TOPIC: Final = 2
+_MESSAGE_BYTES_MAX: Final = "max.message.bytes"
 
 
 class BatchWriter:
@@ -42,6 +45,17 @@ class BatchWriter:
         """The number of partitions of a topic (created, if the cluster does that); raises UnknownTopic after `max_block_ms`."""
         self._network.wait_for_topic(topic, Micros(now_us() + self._settings.max_block_ms * 1000))
         return len(self._network.cluster.topics[topic].partitions)
+
+    def message_bytes_max(self, topic: str) -> int | None:
+        """The largest batch in bytes that the topic takes (`max.message.bytes`); None where the broker does not tell."""
+        wanted = DescribeConfigsResource(_TOPIC, topic, [_MESSAGE_BYTES_MAX])
+        deadline = Micros(now_us() + self._settings.request_timeout_ms * 1000)
+        try:
+            reply = self._network.call(DescribeConfigsRequest([wanted]), DescribeConfigsResponse, deadline=deadline)
+        except SparklogError:
+            return None  # not needed for writing: a batch that is too large is refused when it comes
+        told = [config.value for result in reply.results for config in result.configs if config.name == _MESSAGE_BYTES_MAX]
+        return int(told[0]) if told and told[0] else None
 
     def add(self, topic: str, partition: int, batch: bytearray, record_count: int) -> None:
         """Take a whole batch (v2, no producer yet). Waits for acknowledgements while more than `buffer_memory` bytes are on the way.
