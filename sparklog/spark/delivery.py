@@ -61,6 +61,9 @@ class TaskWriter(Protocol):
     def partition_count(self, topic: str) -> int:
         """The number of partitions of a topic; raises UnknownTopic if the cluster has none of that name."""
 
+    def message_bytes_max(self, topic: str) -> int | None:
+        """The largest batch in bytes that the topic takes; None where the broker does not tell."""
+
     def add(self, topic: str, partition: int, batch: bytearray, record_count: int) -> None:
         """Take a whole batch, which belongs to the writer from here on; raises as soon as an earlier one is known to have failed."""
 
@@ -116,6 +119,9 @@ class IdempotentWriter:
 
     def partition_count(self, topic: str) -> int:
         return self._client.partition_count(topic)
+
+    def message_bytes_max(self, topic: str) -> int | None:
+        return self._client.message_bytes_max(topic)
 
     def add(self, topic: str, partition: int, batch: bytearray, record_count: int) -> None:
         self._client.add(topic, partition, batch, record_count)

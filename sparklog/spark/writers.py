@@ -10,7 +10,7 @@ What becomes of a record is told by `rows`, whether it counts by `delivery`; her
 import time
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import Row
@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 from sparklog.client.failures import RecordTooLarge
 from sparklog.client.settings import ClientSettings
 from sparklog.record import columns as columns_module
-from sparklog.record.columns import PartitionBatch, write_batches
+from sparklog.record.columns import BATCH_BYTES_MAX, PartitionBatch, write_batches
 from sparklog.record.compression import Codec
 from sparklog.spark.arrow import binary_column, fixed_column, headers_column
 from sparklog.spark.delivery import NO_BATCH, AtLeastOnce, Delivery, Task, TaskWriter
@@ -48,6 +48,7 @@ STREAMS_GIVE_ROWS = DataSourceStreamArrowWriter is DataSourceStreamWriter
 """Spark 4.0 knows no Arrow writer for streams."""
 
 ROWS_PER_BATCH = 10_000
+_INT_MAX = 2**31 - 1
 
 
 class BatchSink(DataSourceArrowWriter):
@@ -116,8 +117,15 @@ def write_task(options: Options, delivery: Delivery, batches: Iterator[pa.Record
         raise
 
 
+class TopicLimits(NamedTuple):
+    """What a topic can take: partitions `[0, partition_count)`, and batches of so many bytes."""
+
+    partition_count: int
+    message_bytes_max: int
+
+
 class RecordMaker:
-    """Makes record batches of rows for a writer; knows how many partitions each topic has."""
+    """Makes record batches of rows for a writer, as large as each topic takes them."""
 
     def __init__(self, writer: TaskWriter, settings: ClientSettings, *, first_partition: int) -> None:
         """Rows without keys begin with partition `first_partition` of a topic, modulo their number, so that tasks spread."""
@@ -125,25 +133,36 @@ class RecordMaker:
         self._codec = Codec[settings.compression_type.upper()]
         self._level = settings.compression_level
         self._first_partition = first_partition
-        self._partition_counts: dict[str, int] = {}
+        self._topics: dict[str, TopicLimits] = {}
         self._sticky: dict[str, int] = {}
 
     def write(self, rows: TopicRows, *, rows_before: int, now_ms: int) -> None:
         """Sends the rows off; `rows_before` tells where they stand in their task, for errors; `now_ms` is the time of those without one."""
-        count = self._partition_counts.get(rows.topic)
-        if count is None:
-            count = self._partition_counts[rows.topic] = self._writer.partition_count(rows.topic)
-            self._sticky[rows.topic] = self._first_partition % count
-        check_partitions(rows, count, rows_before=rows_before)
+        limits = self._limits(rows.topic)
+        check_partitions(rows, limits.partition_count, rows_before=rows_before)
         check_timestamps(rows, rows_before=rows_before)
-        for built in self._built(rows, count, rows_before=rows_before, now_ms=now_ms):
+        for built in self._built(rows, limits, rows_before=rows_before, now_ms=now_ms):
+            number = rows.number_of(built.first_row, rows_before)
+            if built.record_count == 1 and len(built.batch) > limits.message_bytes_max:
+                raise RowRefused(
+                    f"row {number} of its task is too large: {len(built.batch)} bytes as a record,"
+                    f" where topic {rows.topic!r} has max.message.bytes={limits.message_bytes_max}"
+                )
             try:
                 self._writer.add(rows.topic, built.partition, built.batch, built.record_count)
             except RecordTooLarge as refused:
-                number = rows.number_of(built.first_row, rows_before)
                 raise RowRefused(f"row {number} of its task: {refused}; raise kafka.buffer.memory") from refused
 
-    def _built(self, rows: TopicRows, partition_count: int, *, rows_before: int, now_ms: int) -> list[PartitionBatch]:
+    def _limits(self, topic: str) -> TopicLimits:
+        """What is known of the topic; asked once for each task."""
+        limits = self._topics.get(topic)
+        if limits is None:
+            count, told = self._writer.partition_count(topic), self._writer.message_bytes_max(topic)
+            limits = self._topics[topic] = TopicLimits(count, _INT_MAX if told is None else told)
+            self._sticky[topic] = self._first_partition % count
+        return limits
+
+    def _built(self, rows: TopicRows, limits: TopicLimits, *, rows_before: int, now_ms: int) -> list[PartitionBatch]:
         columns = {name: rows.rows.column(name) for name in rows.rows.schema.names}
         try:
             batches, self._sticky[rows.topic] = write_batches(
@@ -154,8 +173,9 @@ class RecordMaker:
                 partitions=fixed_column(columns["partition"]) if "partition" in columns else None,
                 timestamps=fixed_column(columns["timestamp"]) if "timestamp" in columns else None,
                 timestamp_ms=now_ms,
-                partition_count=partition_count,
+                partition_count=limits.partition_count,
                 sticky_partition=self._sticky[rows.topic],
+                batch_bytes_max=min(BATCH_BYTES_MAX, limits.message_bytes_max),
                 codec=self._codec,
                 compression_level=self._level,
             )

@@ -20,7 +20,8 @@ OPTIONS = Options.parse({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"}
 class Remembering:
     """A delivery whose writers keep what they are told; `fails_on` is the call that raises."""
 
-    def __init__(self, *, fails_on: str = "", error: Exception | None = None) -> None:
+    def __init__(self, *, fails_on: str = "", error: Exception | None = None, bytes_max: int | None = None) -> None:
+        self.bytes_max = bytes_max
         self.told: list[str] = []
         self.batches: list[tuple[str, int, bytes]] = []
         self._fails_on = fails_on
@@ -39,6 +40,9 @@ class Remembering:
 
     def partition_count(self, topic: str) -> int:
         return 2
+
+    def message_bytes_max(self, topic: str) -> int | None:
+        return self.bytes_max
 
     def add(self, topic: str, partition: int, batch: bytearray, record_count: int) -> None:
         self._tell("add")
@@ -112,3 +116,19 @@ def test_other_columns_are_left_out() -> None:
     delivery = Remembering()
     write_task(OPTIONS, delivery, iter([rows("a", offset=pa.array([7]), note=pa.array(["x"]))]))
     assert delivery.told == ["open", "add", "finish"]
+
+
+def test_batches_are_no_larger_than_the_topic_takes_them() -> None:
+    delivery = Remembering(bytes_max=2000)
+    write_task(OPTIONS, delivery, iter([rows(*["v" * 100] * 200)]))
+    assert len(delivery.batches) > 10
+    assert all(len(content) <= 2000 for _, _, content in delivery.batches)
+
+
+def test_a_record_too_large_for_its_topic_is_told_with_its_row_and_the_limit() -> None:
+    delivery = Remembering(bytes_max=2000)
+    with pytest.raises(
+        RowRefused, match=r"row 4 of its task is too large: \d+ bytes as a record, where topic 't' has max.message.bytes=2000"
+    ):
+        write_task(OPTIONS, delivery, iter([rows("a", "b"), rows("c", "d", "e" * 2000, "f")]))
+    assert delivery.told[-1] == "abort"
