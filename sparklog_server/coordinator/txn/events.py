@@ -66,3 +66,12 @@ class Due(Message):
 
 
 DUE = Due()
+
+
+class AddOffsets(Message):
+    """AddOffsetsToTxn as a shard is asked: the partition of `__consumer_offsets` that keeps the group is known to the broker."""
+
+    transactional_id: str = ""
+    producer_id: int = -1
+    producer_epoch: int = -1
+    partition: TopicPartition = TopicPartition("", 0)

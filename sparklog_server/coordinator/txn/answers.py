@@ -1,0 +1,109 @@
+"""What requests about partitions of transactions, and about transactions as such, are told."""
+
+from collections.abc import Mapping
+
+from sparklog.errors import ErrorCode
+from sparklog.model import Instant, TopicPartition
+from sparklog.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+from sparklog.wire.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TopicData,
+    TransactionState,
+)
+from sparklog.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from sparklog.wire.messages.list_transactions import TransactionState as ListedState
+from sparklog_server.coordinator.group.subscriptions import Pattern
+
+from .states import ENDING, NAMES, Transaction
+from .waits import Completions
+
+
+def partitions_of(asked: AddPartitionsToTxnTransaction) -> frozenset[TopicPartition]:
+    """The partitions that a request names."""
+    return frozenset(TopicPartition(topic.name, index) for topic in asked.topics for index in topic.partitions)
+
+
+def told(asked: AddPartitionsToTxnTransaction, codes: Mapping[TopicPartition, ErrorCode]) -> AddPartitionsToTxnResponse:
+    """The answer of one transaction, in the form of the newer versions."""
+    topics = [
+        AddPartitionsToTxnTopicResult(
+            topic.name,
+            [AddPartitionsToTxnPartitionResult(index, codes[TopicPartition(topic.name, index)]) for index in topic.partitions],
+        )
+        for topic in asked.topics
+    ]
+    return AddPartitionsToTxnResponse(results_by_transaction=[AddPartitionsToTxnResult(asked.transactional_id, topics)])
+
+
+def refused_add(asked: AddPartitionsToTxnTransaction, code: ErrorCode) -> AddPartitionsToTxnResponse:
+    """One code for every partition."""
+    return told(asked, dict.fromkeys(partitions_of(asked), code))
+
+
+def added(asked: AddPartitionsToTxnTransaction) -> AddPartitionsToTxnResponse:
+    """All of them take part."""
+    return refused_add(asked, ErrorCode.NONE)
+
+
+def verified(asked: AddPartitionsToTxnTransaction, partitions: frozenset[TopicPartition]) -> AddPartitionsToTxnResponse:
+    """Which of them take part; the others tell their producer to abort and begin anew (KIP-1050)."""
+    codes = {one: ErrorCode.NONE if one in partitions else ErrorCode.TRANSACTION_ABORTABLE for one in partitions_of(asked)}
+    return told(asked, codes)
+
+
+def described(
+    request: DescribeTransactionsRequest, transactions: Mapping[str, Transaction], completions: Completions
+) -> DescribeTransactionsResponse:
+    """State and partitions of each id; of one that is about to end, the partitions whose markers are missing (KIP-664)."""
+    return DescribeTransactionsResponse(
+        transaction_states=[_described(one, transactions.get(one), completions) for one in request.transactional_ids]
+    )
+
+
+def _described(transactional_id: str, transaction: Transaction | None, completions: Completions) -> TransactionState:
+    if not transactional_id:
+        return TransactionState(error_code=ErrorCode.INVALID_REQUEST)
+    if transaction is None:
+        return TransactionState(error_code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id=transactional_id)
+    partitions = sorted(transaction.partitions)
+    completing = completions.of(transactional_id) if transaction.state in ENDING else None
+    topics: dict[str, list[int]] = {}
+    for topic, index in partitions if completing is None else completing.missing:
+        topics.setdefault(topic, []).append(index)
+    return TransactionState(
+        transactional_id=transactional_id,
+        transaction_state=NAMES[transaction.state],
+        transaction_timeout_ms=transaction.timeout_ms,
+        transaction_start_time_ms=transaction.start_ms,
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
+        topics=[TopicData(topic, indexes) for topic, indexes in topics.items()],
+    )
+
+
+def listed(request: ListTransactionsRequest, transactions: Mapping[str, Transaction], now: Instant) -> ListTransactionsResponse:
+    """The transactions that pass every filter; an empty filter lets all pass (KIP-664, KIP-994, KIP-1152).
+
+    Raises Refused with INVALID_REGULAR_EXPRESSION.
+    """
+    known = {name: state for state, name in NAMES.items()}
+    states = [known[name] for name in request.state_filters if name in known]
+    pattern = Pattern(request.transactional_id_pattern) if request.transactional_id_pattern else None
+    producer_ids = frozenset(request.producer_id_filters)
+    found = [
+        ListedState(transactional_id, transaction.producer_id, NAMES[transaction.state])
+        for transactional_id, transaction in transactions.items()
+        if (not producer_ids or transaction.producer_id in producer_ids)
+        and (not request.state_filters or transaction.state in states)
+        and (request.duration_filter < 0 or now.wall_ms - transaction.start_ms > request.duration_filter)
+        and (pattern is None or pattern.matches(transactional_id))
+    ]
+    unknown = [name for name in dict.fromkeys(request.state_filters) if name not in known]
+    return ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=found)

@@ -1,0 +1,175 @@
+"""What waits in a shard of transactions: for markers, for a transaction to be complete, for its time to be over. All of it soft.
+
+Ongoing  ── its timeout, on the clock that never steps back, looked for every `abort_interval_ms`
+Prepare* ── the partitions whose markers are missing; those that failed are tried again, later each time
+         ── who asked for the next transaction before this one was complete
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from sparklog.model import Instant, Micros, TopicPartition
+from sparklog_server.coordinator.command import Command
+from sparklog_server.coordinator.timers import Timer, Timers
+
+_RETRY_MIN_MS = 50
+_RETRY_MAX_MS = 10_000
+_HOLD_MS = 1_000
+"""How long a request waits for the markers of the transaction before: a client's own back-off would be longer than they take."""
+_HELD_PER_ID_MAX = 4
+
+
+class Held(NamedTuple):
+    """A request that is decided when the transaction before it is complete."""
+
+    transactional_id: str
+    command: Command
+    token: object
+
+
+class Completing:
+    """A transaction that is about to end: `missing` are the partitions without a marker, `attempts` how often some failed."""
+
+    __slots__ = ("attempts", "held", "hold_timer", "missing", "retry_timer")
+
+    def __init__(self, transactional_id: str, partitions: Iterable[TopicPartition]) -> None:
+        self.missing = dict.fromkeys(sorted(partitions))
+        self.attempts = 0
+        self.held: list[Held] = []
+        self.retry_timer = Timer(transactional_id)
+        self.hold_timer = Timer(transactional_id)
+
+
+class Completions:
+    """The transactions of a shard that are about to end, by id."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[str, Completing] = {}
+        self._retries: Timers[str] = Timers()
+        self._holds: Timers[str] = Timers()
+        self._released: list[Held] = []
+
+    def begin(self, transactional_id: str, partitions: Iterable[TopicPartition]) -> None:
+        """Its markers are due."""
+        self._by_id[transactional_id] = Completing(transactional_id, partitions)
+
+    def of(self, transactional_id: str) -> Completing | None:
+        """What is missing for an id; None if its transaction is not about to end."""
+        return self._by_id.get(transactional_id)
+
+    def end(self, transactional_id: str) -> None:
+        """Nothing is missing: who waited is decided on in the next turn."""
+        completing = self._by_id.pop(transactional_id)
+        self._retries.cancel(completing.retry_timer)
+        self._holds.cancel(completing.hold_timer)
+        self._released += completing.held
+
+    def try_again(self, completing: Completing, now: Instant) -> None:
+        """Some markers failed: they are due again after a while."""
+        pause_ms = min(_RETRY_MIN_MS << min(completing.attempts, 16), _RETRY_MAX_MS)
+        completing.attempts += 1
+        self._retries.arm(completing.retry_timer, Micros(now.mono_us + pause_ms * 1000))
+
+    def hold(self, completing: Completing, held: Held, now: Instant) -> bool:
+        """Keep a request until the transaction is complete; False if too many wait already."""
+        if len(completing.held) >= _HELD_PER_ID_MAX:
+            return False
+        completing.held.append(held)
+        if completing.hold_timer.deadline is None:
+            self._holds.arm(completing.hold_timer, Micros(now.mono_us + _HOLD_MS * 1000))
+        return True
+
+    def due_again(self, now: Instant) -> tuple[str, Completing] | None:
+        """The next transaction whose failed markers are due again."""
+        transactional_id = self._retries.pop(now.mono_us)
+        return None if transactional_id is None else (transactional_id, self._by_id[transactional_id])
+
+    def take_released(self, count: int) -> list[Held]:
+        """Up to `count` requests whose wait is over because the transaction before is complete; one for each id, since they change it."""
+        taken: dict[str, Held] = {}
+        left = []
+        for held in self._released:
+            if held.transactional_id in taken or len(taken) == count:
+                left.append(held)
+            else:
+                taken[held.transactional_id] = held
+        self._released = left
+        return list(taken.values())
+
+    def take_overdue(self, now: Instant) -> list[Held]:
+        """The requests that have waited too long."""
+        overdue: list[Held] = []
+        while (transactional_id := self._holds.pop(now.mono_us)) is not None:
+            completing = self._by_id[transactional_id]
+            overdue += completing.held
+            completing.held = []
+        return overdue
+
+    def abandoned(self, token: object) -> None:
+        """Whoever waits by `token` is gone."""
+        self._released = [held for held in self._released if held.token is not token]
+        for completing in self._by_id.values():
+            if completing.held:
+                completing.held = [held for held in completing.held if held.token is not token]
+
+    def waiting(self) -> list[object]:
+        """The tokens of all who wait, in no order that matters."""
+        held = [*self._released, *(one for completing in self._by_id.values() for one in completing.held)]
+        return [one.token for one in held]
+
+    def deadline(self) -> Micros | None:
+        """When something here is due."""
+        if self._released:
+            return Micros(0)
+        retry, hold = self._retries.deadline(), self._holds.deadline()
+        return hold if retry is None else retry if hold is None else min(retry, hold)
+
+
+class Open(NamedTuple):
+    """When an open transaction is over its timeout, and when nobody asks about it any longer."""
+
+    timer: Timer[str]
+    give_up_us: int
+
+
+class Timeouts:
+    """The open transactions of a shard whose time runs, looked at every `interval_ms` from `begun` on."""
+
+    def __init__(self, interval_ms: int, begun: Instant) -> None:
+        self._interval_us = interval_ms * 1000
+        self._begun_us = begun.mono_us
+        self._open: dict[str, Open] = {}
+        self._timers: Timers[str] = Timers()
+
+    def begin(self, transactional_id: str, *, elapsed_ms: int, timeout_ms: int, longest_ms: int, now: Instant) -> None:
+        """A transaction is open, and was for `elapsed_ms` already."""
+        begun_us = now.mono_us - elapsed_ms * 1000
+        opened = Open(Timer(transactional_id), begun_us + longest_ms * 1000)
+        self._open[transactional_id] = opened
+        self._timers.arm(opened.timer, Micros(begun_us + timeout_ms * 1000))
+
+    def end(self, transactional_id: str) -> None:
+        """It is open no more; nothing happens if it was not."""
+        opened = self._open.pop(transactional_id, None)
+        if opened is not None:
+            self._timers.cancel(opened.timer)
+
+    def next(self, now: Instant) -> str | None:
+        """The next id whose transaction has been open for longer than its timeout; to be asked only once `deadline` has come."""
+        return self._timers.pop(now.mono_us)
+
+    def ask_again(self, transactional_id: str, now: Instant) -> None:
+        """Nothing is known yet of a transaction whose time is over."""
+        self._timers.arm(self._open[transactional_id].timer, Micros(now.mono_us + 1))
+
+    def is_given_up(self, transactional_id: str, now: Instant) -> bool:
+        """Whether a transaction has been open for as long as any may be."""
+        return now.mono_us >= self._open[transactional_id].give_up_us
+
+    def deadline(self) -> Micros | None:
+        """When `next` is to be asked: the first look after the earliest timeout."""
+        earliest = self._timers.deadline()
+        if earliest is None:
+            return None
+        looks = max(-(-(earliest - self._begun_us) // self._interval_us), 1)
+        return Micros(self._begun_us + looks * self._interval_us)
