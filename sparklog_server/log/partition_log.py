@@ -33,6 +33,7 @@ from .time_lookup import TimeSearch
 from .transactions import Transactions
 from .txn_index import AbortedTxn
 from .validate import HeaderFields, RecordsRefused, Sent, admitted, check_leaders_batches, stamp_own_batches
+from .verification import Verification
 
 __all__ = ["AppendResult", "LogSettings", "OffsetOutOfRange", "PartitionLog", "RecordsRefused"]
 
@@ -150,14 +151,17 @@ class PartitionLog:
 
     # -- append
 
-    def append(self, records: Sent, leader_epoch: LeaderEpoch, now: Instant) -> AppendResult:
-        """Append a client's batch: checked, then stamped in place with offset and epoch. Raises RecordsRefused, StorageError."""
+    def append(self, records: Sent, leader_epoch: LeaderEpoch, now: Instant, proof: Verification | None = None) -> AppendResult:
+        """Append a client's batch: checked, then stamped in place with offset and epoch; `proof` is for the first one of a transaction.
+
+        Raises RecordsRefused, StorageError.
+        """
         settings = self._settings
         batch, header, max_timestamp = admitted(records, settings, now.wall_ms)
         has_producer = header[9] >= 0
         append_time = now.wall_ms if settings.timestamp_type == "LogAppendTime" else NO_TIMESTAMP
         if has_producer:
-            known = self._producers.check(header)
+            known = self._producers.check(header, proof, settings.verifies_transactions)
             if known is not None:
                 append_time = known[4] if append_time >= 0 else NO_TIMESTAMP
                 return AppendResult(Offset(known[2]), Offset(known[3]), append_time, self.log_start_offset, True)
@@ -377,7 +381,7 @@ class PartitionLog:
 
     @property
     def producers(self) -> ProducerState:
-        """To be looked at only."""
+        """To be looked at, and asked what a transaction needs."""
         return self._producers
 
     @property

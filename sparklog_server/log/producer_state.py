@@ -3,7 +3,9 @@
     next sequence ──► appended      one of the last five ──► success, with the offset it had      anything else ──► 45
     older epoch ──► 47              newer epoch ──► must begin at sequence 0
 
-A producer that is not known may begin anywhere: its records may have been deleted by retention. The `.snapshot` file of offset N holds
+A producer that is not known may begin anywhere: its records may have been deleted by retention. A batch of a transaction needs the
+transaction open here, or a `Verification` that still holds (KIP-890). A marker's epoch is that of the transaction, or the next one where
+the producer speaks transaction version 2. The `.snapshot` file of offset N holds
 what is known of everything below N:
 
     0  version = 1  int16    2  CRC-32C of what follows  uint32    6  count  int32    10  entries of 46 bytes:
@@ -18,11 +20,17 @@ from sparklog.kernels import scan
 from sparklog.record.batch import CONTROL_BIT, NO_TIMESTAMP, SEQUENCE_MAX, TRANSACTIONAL_BIT
 
 from .validate import HeaderFields, RecordsRefused
+from .verification import Verification
 
 BATCHES_KEPT = 5
 _SWEPT_FROM = 1024
 SNAPSHOT_VERSION = 1
 NO_SEQUENCE = -1
+_EPOCH_MAX = 2**15 - 1
+_VERIFICATIONS_MAX = 4096
+"""How many verifications a partition holds; one more drops the oldest, whose transaction must then be aborted."""
+_VERIFICATION_KEPT_MS = 120_000
+"""Longer than any request waits for its coordinator."""
 _HEAD = Struct(">hIi")
 _ENTRY = Struct(">qhiqiqiq")
 _CRC_END = 6
@@ -54,18 +62,73 @@ class ProducerState:
     `swept_from` is how many are enough to look for expired ones: every client brings an id of its own, and a log may seldom roll.
     """
 
-    __slots__ = ("producers", "swept_from")
+    __slots__ = ("_verifications", "producers", "swept_from")
 
     def __init__(self) -> None:
         self.producers: dict[int, Producer] = {}
         self.swept_from = _SWEPT_FROM
+        self._verifications: dict[int, Verification] = {}
 
-    def check(self, header: HeaderFields) -> Batch | None:
-        """Judge the next batch of a client that has a producer id: None to append it, or the batch it repeats. Raises RecordsRefused."""
+    # -- verification
+
+    def begin_verification(self, producer_id: int, epoch: int, sequence: int, *, adds_partitions: bool, now_ms: int) -> Verification | None:
+        """What is to be proved before a batch of a transaction may be appended; None if that is open here. Raises RecordsRefused."""
+        producer = self.producers.get(producer_id)
+        if producer is not None:
+            _check_epoch(producer_id, epoch, producer.epoch)
+            if producer.transaction_start >= 0 and producer.epoch == epoch:
+                return None
+        found = self._verifications.get(producer_id)
+        if found is None:
+            self._sweep_verifications(now_ms)
+            found = self._verifications[producer_id] = Verification(sequence, epoch, adds_partitions=adds_partitions, now_ms=now_ms)
+        else:
+            found.tried(sequence, epoch)
+        return found
+
+    def _sweep_verifications(self, now_ms: int) -> None:
+        """Forget those that nobody can be waiting for any more: a coordinator that says no leaves its own behind."""
+        verifications = self._verifications
+        while verifications:
+            producer_id, oldest = next(iter(verifications.items()))
+            if len(verifications) < _VERIFICATIONS_MAX and 0 <= now_ms - oldest.begun_ms < _VERIFICATION_KEPT_MS:
+                return
+            del verifications[producer_id]
+
+    def _check_verified(self, header: HeaderFields, producer: Producer | None, proof: Verification | None) -> None:
+        """A batch of a transaction that is not open here yet. Raises RecordsRefused."""
+        producer_id, epoch, first = header[9], header[10], header[11]
+        if producer is not None:
+            _check_epoch(producer_id, epoch, producer.epoch)
+        known = self._verifications.get(producer_id)
+        if proof is None or proof is not known:
+            raise RecordsRefused(ErrorCode.INVALID_TXN_STATE, f"The batch of producer {producer_id} is not part of an ongoing transaction.")
+        if first < 0:
+            return  # of a coordinator, which counts no sequence
+        if known.adds_partitions and first != 0 and (producer is None or not producer.batches):
+            message = f"Producer {producer_id} of transaction version 2 is not known here, but began with sequence {first} instead of 0."
+            raise RecordsRefused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, message)
+        if first > known.lowest_sequence:
+            message = f"Producer {producer_id} sent sequence {first} before {known.lowest_sequence}, which was tried and is missing."
+            raise RecordsRefused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, message)
+
+    # -- append
+
+    def check(self, header: HeaderFields, proof: Verification | None, is_verified: bool) -> Batch | None:
+        """Judge the next batch of a client that has a producer id: None to append it, or the batch it repeats. Raises RecordsRefused.
+
+        `is_verified` tells whether batches of a transaction that is not open need a `proof`.
+        """
         producer = self.producers.get(header[9])
+        epoch, first = header[10], header[11]
+        if header[5] & TRANSACTIONAL_BIT and is_verified:
+            is_open = producer is not None and producer.transaction_start >= 0 and producer.epoch == epoch
+            if not is_open and (known := self._repeated(header, producer)) is not None:
+                return known
+            if not is_open:
+                self._check_verified(header, producer, proof)
         if producer is None:
             return None
-        epoch, first = header[10], header[11]
         if epoch == producer.epoch:
             batches = producer.batches
             last_known = batches[-1][1] if batches else NO_SEQUENCE
@@ -82,13 +145,46 @@ class ProducerState:
                     f"Producer {header[9]} sent sequence {first}, but its last sequence here is {last_known}.",
                 )
         elif epoch < producer.epoch:
-            message = f"Producer {header[9]} has epoch {epoch}, older than the last seen epoch {producer.epoch}."
-            raise RecordsRefused(ErrorCode.INVALID_PRODUCER_EPOCH, message)
+            _check_epoch(header[9], epoch, producer.epoch)
         elif first != 0:
             message = f"Producer {header[9]} began its new epoch {epoch} with sequence {first} instead of 0."
             raise RecordsRefused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, message)
         self._check_transaction(header, producer)
         return None
+
+    def _repeated(self, header: HeaderFields, producer: Producer | None) -> Batch | None:
+        """The batch that this one repeats, if it is one of the last five."""
+        if producer is None or producer.epoch != header[10]:
+            return None
+        first, last = header[11], (header[11] + header[6]) & SEQUENCE_MAX
+        return next((batch for batch in producer.batches if batch[0] == first and batch[1] == last), None)
+
+    def check_own(self, header: HeaderFields, proof: Verification | None, *, is_verified: bool) -> None:
+        """Judge a batch that this broker's coordinator writes in a producer's transaction. Raises RecordsRefused."""
+        producer = self.producers.get(header[9])
+        if producer is not None:
+            _check_epoch(header[9], header[10], producer.epoch)
+            if producer.transaction_start >= 0 and producer.epoch == header[10]:
+                return
+        if is_verified:
+            self._check_verified(header, producer, proof)
+
+    def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int, *, is_bumped: bool) -> None:
+        """Judge a marker; `is_bumped` tells that its epoch is to be greater than the transaction's (KIP-890). Raises RecordsRefused."""
+        producer = self.producers.get(producer_id)
+        if producer is None:
+            return
+        if epoch < producer.epoch or (is_bumped and epoch == producer.epoch):
+            # The same marker once more ends nothing: its answer was lost, or the coordinator was loaded anew (KAFKA-19999).
+            is_repeated = is_bumped and epoch == producer.epoch and (producer.transaction_start < 0 or epoch == _EPOCH_MAX)
+            if not is_repeated:
+                than = "not newer" if is_bumped else "older"
+                message = f"The marker of producer {producer_id} has epoch {epoch}, {than} than the last seen epoch {producer.epoch}."
+                raise RecordsRefused(ErrorCode.INVALID_PRODUCER_EPOCH, message)
+        if producer.coordinator_epoch > coordinator_epoch:
+            known = producer.coordinator_epoch
+            message = f"The marker of producer {producer_id} is of coordinator epoch {coordinator_epoch}, older than {known}."
+            raise RecordsRefused(ErrorCode.TRANSACTION_COORDINATOR_FENCED, message)
 
     def _check_transaction(self, header: HeaderFields, producer: Producer) -> None:
         if producer.transaction_start >= 0 and not header[5] & TRANSACTIONAL_BIT:
@@ -104,6 +200,10 @@ class ProducerState:
         elif producer.epoch != epoch:
             producer.epoch = epoch
             producer.batches.clear()
+        if self._verifications and header[5] & TRANSACTIONAL_BIT:
+            verification = self._verifications.get(header[9])
+            if verification is not None and verification.is_voided_by(epoch, is_control=header[5] & CONTROL_BIT != 0):
+                del self._verifications[header[9]]
         if header[5] & CONTROL_BIT:
             producer.transaction_start = -1
             producer.last_timestamp = max_timestamp
@@ -115,7 +215,8 @@ class ProducerState:
         batches = producer.batches
         if len(batches) == BATCHES_KEPT:
             del batches[0]
-        batches.append((first, (first + delta) & SEQUENCE_MAX, base_offset, base_offset + delta, max_timestamp))
+        last = (first + delta) & SEQUENCE_MAX if first >= 0 else NO_SEQUENCE
+        batches.append((first, last, base_offset, base_offset + delta, max_timestamp))
 
     def open_transactions(self) -> list[int]:
         """Where the open transactions begin."""
@@ -175,5 +276,12 @@ class ProducerState:
             producer.coordinator_epoch = coordinator_epoch
             producer.transaction_start = start
             if last_offset >= 0:
-                producer.batches.append(((last - delta) & SEQUENCE_MAX, last, last_offset - delta, last_offset, timestamp))
+                first = (last - delta) & SEQUENCE_MAX if last >= 0 else NO_SEQUENCE  # of a coordinator, which counts none
+                producer.batches.append((first, last, last_offset - delta, last_offset, timestamp))
         return state
+
+
+def _check_epoch(producer_id: int, epoch: int, known: int) -> None:
+    if epoch < known:
+        message = f"Producer {producer_id} has epoch {epoch}, older than the last seen epoch {known}."
+        raise RecordsRefused(ErrorCode.INVALID_PRODUCER_EPOCH, message)

@@ -33,6 +33,8 @@ class LogSettings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX
     decompressed_ratio_max: int = RATIO_MAX
     producer_id_expiration_ms: int = 86_400_000
+    verifies_transactions: bool = False
+    """`transaction.partition.verification.enable`, which a broker sets: what opens a transaction needs its coordinator's word."""
     retention_ms: int = 604_800_000
     """-1 keeps segments however old they are."""
     retention_bytes: int = -1

@@ -12,11 +12,15 @@ from typing import Protocol
 from sparklog.effects import FileSlice
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, LeaderEpoch, Millis, NodeId, Offset, TopicPartition
+from sparklog.record.batch import read_header
+from sparklog.record.control import Marker, build_marker
 from sparklog_server.disk.door import DiskFile, StorageError
 from sparklog_server.log.partition_log import AppendResult, PartitionLog
 from sparklog_server.log.settings import INT64_MAX, LogSettings
 from sparklog_server.log.time_lookup import Found, TimeSearch
+from sparklog_server.log.txn_index import AbortedTxn
 from sparklog_server.log.validate import RecordsRefused, Sent
+from sparklog_server.log.verification import Verification
 from sparklog_server.replica.leader import LeaderReplica
 from sparklog_server.replica.purgatory import Purgatory
 
@@ -188,18 +192,66 @@ class Partition:
 
     # -- append, read and sync
 
-    def append(self, records: Sent, now: Instant) -> AppendResult:
-        """Append a client's batch as leader. Raises PartitionUnavailable or RecordsRefused."""
+    def append(self, records: Sent, now: Instant, proof: Verification | None = None) -> AppendResult:
+        """Append a client's batch as leader; `proof` is for what opens a transaction. Raises PartitionUnavailable or RecordsRefused."""
         leader = self.leader
         if leader is None:
             raise PartitionUnavailable(self.error)
         try:
-            result = self.log.append(records, leader.leader_epoch, now)
+            result = self.log.append(records, leader.leader_epoch, now, proof)
         except StorageError as error:
             raise self._failed(error) from error
+        self._appended(len(records), now)
+        return result
+
+    def append_in_transaction(self, batch: bytearray, now: Instant, proof: Verification | None) -> AppendResult:
+        """Append as leader what a coordinator of this broker writes in a producer's transaction. Raises as `append` does."""
+        leader = self.leader_for(-1)
+        log = self.log
+        log.producers.check_own(read_header(batch), proof, is_verified=log.settings.verifies_transactions)
+        return self._append_own(batch, leader, now)
+
+    def append_marker(self, marker: Marker, *, producer_id: int, producer_epoch: int, is_bumped: bool, now: Instant) -> AppendResult:
+        """Append as leader the end of a producer's transaction; `is_bumped` tells that its epoch is above the transaction's (KIP-890).
+
+        Raises PartitionUnavailable, or RecordsRefused: INVALID_PRODUCER_EPOCH and TRANSACTION_COORDINATOR_FENCED.
+        """
+        leader = self.leader_for(-1)
+        self.log.producers.check_marker(producer_id, producer_epoch, marker.coordinator_epoch, is_bumped=is_bumped)
+        batch = build_marker(marker, producer_id=producer_id, producer_epoch=producer_epoch, timestamp_ms=now.wall_ms)
+        return self._append_own(batch, leader, now)
+
+    def _append_own(self, batch: bytearray, leader: LeaderReplica, now: Instant) -> AppendResult:
+        try:
+            result = self.log.append_own(batch, leader.leader_epoch, now)
+        except StorageError as error:
+            raise self._failed(error) from error
+        self._appended(len(batch), now)
+        return result
+
+    def begin_verification(
+        self, producer_id: int, producer_epoch: int, sequence: int, *, adds_partitions: bool, now: Instant
+    ) -> Verification | None:
+        """What a coordinator must prove before a batch of this transaction is appended; None if nothing: it is open here.
+
+        Raises PartitionUnavailable, or RecordsRefused (INVALID_PRODUCER_EPOCH).
+        """
+        self.leader_for(-1)
+        producers = self.log.producers
+        return producers.begin_verification(producer_id, producer_epoch, sequence, adds_partitions=adds_partitions, now_ms=now.wall_ms)
+
+    def aborted_transactions(self, start: Offset, limit: Offset) -> list[AbortedTxn]:
+        """The aborted transactions with records in `[start, limit)`, which must be stable. Raises PartitionUnavailable."""
+        try:
+            return self.log.aborted_transactions(start, limit)
+        except StorageError as error:
+            raise self._failed(error) from error
+
+    def _appended(self, size: int, now: Instant) -> None:
+        """`size` more bytes are in the log: have them synced in time, or count them as committed."""
         log = self.log
         if self._waits_for_sync:
-            self._home.mark_dirty(self, len(records), now)
+            self._home.mark_dirty(self, size, now)
             if self.purgatory:
                 self._home.hurry()
         else:
@@ -210,7 +262,6 @@ class Partition:
             if log.log_end_offset - log.recovery_point >= self._flush_messages:
                 self._home.mark_dirty(self, 0, now, within_us=0)
             self._own_end_moved(log.log_end_offset)
-        return result
 
     @property
     def is_congested(self) -> bool:
