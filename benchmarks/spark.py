@@ -1,125 +1,61 @@
-"""Spark batch read and write of 5 M records of 100 B through a topic of 4 partitions, nine runs each in one session.
+"""Spark batch reads and writes of 5 M records of 100 B: ours beside Spark's own Kafka connector, on one broker in one session.
 
 Warm is the median of runs 5 to 9: by then Spark's code is compiled and its Python workers are up. `--bootstrap-server` measures against a
-broker that runs already (a real Kafka, say) instead of one of ours. Needs Java, as Spark does.
+broker that runs already (a real Kafka, say) instead of one of ours. Needs Java, as Spark does, and the jars of `make jars`.
 """
 
-import argparse
-import os
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
-
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
-
-import sparklog as sparklog_package
-from benchmarks import harness
+from benchmarks.spark_session import Bench, Format, each_broker, made_records, parse_options, rate
 
 RUNS = 9
-FIRST_WARM_RUN = 5
-PARTITIONS = 4
+COLD_RUNS = 4
+RECORDS = 5_000_000
+READ_BOUNDS = {"none": ">= 2.7", "lz4": ">= 1.5", "zstd": ">= 1.5"}
+VALUE_BOUND = ">= 3.5"
+WRITE_BOUND = ">= 1.7"
 
 
 def main() -> None:
-    options = parse_options()
-    figures = harness.Figures("spark")
-    figures.note(
-        f"local[2], {options.records:,} records of 100 B, {PARTITIONS} partitions; warm = runs {FIRST_WARM_RUN} and later of one session"
-    )
-    with session() as spark:
-        if options.bootstrap_server is not None:
-            measure(spark, options.bootstrap_server, options, figures, "given")
-        else:
-            for subject in harness.subjects(options):
-                measure(spark, subject.bootstrap_servers, options, figures, subject.name)
-    figures.report(options)
-
-
-def measure(spark: SparkSession, servers: str, options: argparse.Namespace, figures: harness.Figures, subject: str) -> None:
-    """All runs against one broker."""
-    with sparklog_package.Admin(bootstrap_servers=servers) as admin:
-        topics = {
-            f"bench-{os.getpid()}-read": PARTITIONS,
-            **{f"bench-{os.getpid()}-write-{run}": PARTITIONS for run in range(options.runs)},
-        }
-        admin.create_topics(topics)
-        read, *writes = topics
-        if "read" in options.what:
-            write(records_of(spark, options.records).drop("key"), servers, read)
-            rates = [
-                rate(options.records, lambda: load(spark, servers, read).write.format("noop").mode("overwrite").save()) for _ in writes
-            ]
-            report(figures, "batch read to noop", subject, rates, ">= 3.0")
-            rates = [
-                rate(options.records, lambda: load(spark, servers, read, "value BINARY").write.format("noop").mode("overwrite").save())
-                for _ in writes
-            ]
-            report(figures, "batch read of the value alone to noop", subject, rates, "")
+    options = parse_options(__doc__, runs=RUNS, whats=["read", "value", "lz4", "zstd", "write"])
+    for bench in each_broker("spark", options):
+        for codec, what in (("none", "read"), ("lz4", "lz4"), ("zstd", "zstd")):
+            if what in options.what or (what == "read" and "value" in options.what):
+                read(bench, codec)
         if "write" in options.what:
-            records = records_of(spark, options.records)
-            rates = [rate(options.records, lambda topic=topic: write(records, servers, topic)) for topic in writes]  # type: ignore[misc]
-            report(figures, "batch write, string keys", subject, rates, ">= 1.4")
-            assert load(spark, servers, writes[-1], "offset LONG").count() == options.records
-        admin.delete_topics(list(topics))
+            write(bench)
 
 
-def report(figures: harness.Figures, what: str, subject: str, rates: list[float], bound: str) -> None:
-    """The warm runs as the figure, the others beside it."""
-    figures.add(f"{what}, first run", "M records/s", subject, rates[0])
-    for warm in rates[FIRST_WARM_RUN - 1 :] or rates[-1:]:
-        figures.add(f"{what}, warm", "M records/s", subject, warm, bound=bound)
+def read(bench: Bench, codec: str) -> None:
+    """All seven columns to nowhere, and the value alone."""
+    count, cold = bench.records(RECORDS), min(COLD_RUNS, bench.options.runs - 1)
+    with bench.topics(f"read-{codec}") as (topic,):
+        bench.fill(topic, count, codec=codec)
+
+        def all_columns(of: Format) -> float:
+            return rate(count, lambda: of.read(topic).write.format("noop").mode("overwrite").save())
+
+        def value_alone(of: Format) -> float:
+            return rate(count, lambda: of.read(topic, "value").write.format("noop").mode("overwrite").save())
+
+        name = "batch read" if codec == "none" else f"batch read, {codec}"
+        if codec != "none" or "read" in bench.options.what:
+            bench.compare(name, "M records/s", all_columns, bound=READ_BOUNDS[codec], warm_from=cold)
+        if codec == "none" and "value" in bench.options.what:
+            bench.compare(f"{name}, value alone", "M records/s", value_alone, bound=VALUE_BOUND, warm_from=cold)
 
 
-def records_of(spark: SparkSession, count: int) -> DataFrame:
-    """`count` records with string keys and values of 100 characters, made as they are written."""
-    value = f.rpad(f.concat(f.lit("value-"), f.col("id").cast("string")), 100, "abcdefghij")
-    return spark.range(0, count, 1, PARTITIONS).select(f.col("id").cast("string").alias("key"), value.alias("value"))
+def write(bench: Bench) -> None:
+    """With string keys, each run into a topic of its own."""
+    count, cold = bench.records(RECORDS), min(COLD_RUNS, bench.options.runs - 1)
 
+    def with_keys(of: Format) -> float:
+        with bench.topics("write") as (topic,):
+            sample = rate(count, lambda: of.write(made_records(bench.spark, count), topic))
+            landed = of.read(topic, "offset").count()
+            if landed != count:
+                raise RuntimeError(f"{of.label}: {landed} of {count} records in the topic")
+            return sample
 
-def write(records: DataFrame, servers: str, topic: str) -> None:
-    records.write.format("sparklog").option("kafka.bootstrap.servers", servers).option("topic", topic).mode("append").save()
-
-
-def load(spark: SparkSession, servers: str, topic: str, schema: str | None = None) -> DataFrame:
-    reader = spark.read.format("sparklog").option("kafka.bootstrap.servers", servers).option("subscribe", topic)
-    return (reader.schema(schema) if schema is not None else reader).load()
-
-
-def rate(records: int, action: Callable[[], None]) -> float:
-    """Millions of records per second of wall time."""
-    began = time.perf_counter()
-    action()
-    return records / (time.perf_counter() - began) / 1e6
-
-
-@contextmanager
-def session() -> Iterator[SparkSession]:
-    """A Spark of two cores that says nothing but errors."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
-    log = harness.PROJECT / "examples" / "log4j2.properties"
-    builder = builder.config("spark.driver.memory", "4g").config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={log}")
-    spark = builder.getOrCreate()
-    sparklog_package.register(spark)
-    try:
-        yield spark
-    finally:
-        spark.stop()
-
-
-def parse_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE as JSON")
-    parser.add_argument("--against", choices=["kafka"], help="run the same load against a real Kafka (needs Java; see `make jars`)")
-    parser.add_argument("--only", choices=["kafka"], help=argparse.SUPPRESS)
-    parser.add_argument("--bootstrap-server", metavar="HOST:PORT", help="measure against the broker there")
-    parser.add_argument("--runs", type=int, default=RUNS, metavar="N", help=f"runs of each kind (default {RUNS})")
-    parser.add_argument("--records", type=int, default=5_000_000, metavar="N", help="records per run (default 5 000 000)")
-    parser.add_argument("--what", nargs="+", choices=["read", "write"], default=["read", "write"], help="what to measure (default both)")
-    return parser.parse_args()
+    bench.compare("batch write with keys", "M records/s", with_keys, bound=WRITE_BOUND, warm_from=cold)
 
 
 if __name__ == "__main__":

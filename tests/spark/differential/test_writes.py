@@ -89,7 +89,7 @@ def test_the_option_is_stronger_than_the_column(bench: Bench) -> None:
 @pytest.mark.long
 def test_each_row_goes_to_the_topic_that_it_names(bench: Bench) -> None:
     def program(side: Side) -> object:
-        topics = [bench.topic(), bench.topic(partitions=1)]
+        topics = [bench.topic(partitions=3), bench.topic(partitions=1)]
         rows = [(f"k{n}", f"v{n}", topics[n % 2], n % 3 if n % 2 == 0 else 0) for n in range(40)]
         side.write(frame(side.spark, rows, "key STRING, value STRING, topic STRING, partition INT"))
         return [content(bench.servers, topic) for topic in topics]
@@ -211,8 +211,8 @@ REFUSED: dict[str, tuple[list[str], str, dict[str, str]]] = {
     "text as headers": (["'a' AS value", "'x' AS headers"], "headers", {"topic": "t"}),
     "a map as headers": (["'a' AS value", "map('a', binary('b')) AS headers"], "headers", {"topic": "t"}),
     "a null topic": (["'a' AS value", "CAST(NULL AS STRING) AS topic"], "null", {}),
-    "a serializer": (["'a' AS value"], "kafka.value.serializer", {"topic": "t", "kafka.value.serializer": "x"}),
-    "a key serializer": (["'a' AS value"], "kafka.key.serializer", {"topic": "t", "kafka.key.serializer": "x"}),
+    "a serializer": (["'a' AS value"], "value.serializer", {"topic": "t", "kafka.value.serializer": "x"}),
+    "a key serializer": (["'a' AS value"], "key.serializer", {"topic": "t", "kafka.key.serializer": "x"}),
     "acks of nobody": (["'a' AS value"], "acks", {"topic": "t", "kafka.acks": "7"}),
     "a codec that is none": (["'a' AS value"], "compression.type", {"topic": "t", "kafka.compression.type": "rar"}),
 }
@@ -249,9 +249,9 @@ def test_a_partition_that_the_topic_does_not_have_is_refused(bench: Bench) -> No
 
 @pytest.mark.long
 @pytest.mark.parametrize("mode", ["overwrite", "ignore"])
-def test_other_modes_are_refused(bench: Bench, mode: str) -> None:
+def test_other_modes_are_refused_with_the_one_to_use(bench: Bench, mode: str) -> None:
     topic = bench.topic()
-    bench.refused(lambda side: side.write(frame(side.spark, [("v",)], "value STRING"), mode=mode, topic=topic), mode)
+    bench.refused(lambda side: side.write(frame(side.spark, [("v",)], "value STRING"), mode=mode, topic=topic), "append")
 
 
 @pytest.mark.long

@@ -1,0 +1,178 @@
+"""Spark streams: ours beside Spark's own Kafka connector, on one broker in one session: throughput, the cost of a tiny batch, latency.
+
+Rows of whole streams include the start and the end of the query. Latency is from `produce` to the hands of `foreachBatch`, one record each
+half second under the default trigger; Spark's own connector is measured with its defaults and with the one setting that shortens its waits.
+"""
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import confluent_kafka
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from benchmarks import harness
+from benchmarks.spark_session import THEIRS, Bench, Format, each_broker, has_delta, parse_options, rate
+
+RUNS = 5
+COLD_RUNS = 2
+RECORDS = 5_000_000
+PER_TRIGGER = 1_000_000
+TINY_BATCHES = 30
+TINY_RECORDS = 100
+EVENTS = 60
+EVENT_INTERVAL_S = 0.5
+PATIENCE_S = 600
+TUNED = f"{THEIRS} tuned"
+
+
+def main() -> None:
+    options = parse_options(__doc__, runs=RUNS, whats=["drain", "tiny", "latency", "copy", "delta"])
+    measurements: dict[str, Callable[[Bench], None]] = {"drain": drain, "tiny": tiny, "latency": latency, "copy": copy, "delta": delta}
+    for bench in each_broker("spark_streams", options):
+        for what in options.what:
+            measurements[what](bench)
+
+
+def drain(bench: Bench) -> None:
+    """Everything there is, a million records at a time, to nowhere."""
+    _throughput(
+        bench, "AvailableNow, 1 M per batch", ">= 1.5", lambda of, source, _: _limited(bench, of, source).writeStream.format("noop")
+    )
+
+
+def copy(bench: Bench) -> None:
+    """From one topic into another, both in the same format."""
+
+    def into_topic(of: Format, source: DataFrame, target: str) -> DataStreamWriter:
+        writer = source.select("key", "value").writeStream.format(of.name)
+        return writer.options(**{"kafka.bootstrap.servers": of.servers, "topic": target})
+
+    _throughput(
+        bench, "topic to topic", ">= 2", lambda of, topic, target: into_topic(of, _limited(bench, of, topic), target), needs_topic=True
+    )
+
+
+def delta(bench: Bench) -> None:
+    """Into a Delta table."""
+    if not has_delta():
+        bench.figures.note("no jars of Delta, so topic to Delta was not measured: run `make jars`")
+        return
+
+    def into_table(of: Format, source: DataFrame, path: str) -> DataStreamWriter:
+        return source.writeStream.format("delta").option("path", path)
+
+    _throughput(bench, "topic to Delta", ">= 1.3", lambda of, topic, path: into_table(of, _limited(bench, of, topic), path))
+
+
+def _limited(bench: Bench, of: Format, topic: str) -> DataFrame:
+    return of.stream(topic, maxOffsetsPerTrigger=str(bench.records(PER_TRIGGER)))
+
+
+def _throughput(
+    bench: Bench, what: str, bound: str, writer: Callable[[Format, str, str], DataStreamWriter], *, needs_topic: bool = False
+) -> None:
+    """`writer` is given the source and the name of a new topic, or of a new directory."""
+    count = bench.records(RECORDS)
+    with bench.topics("source") as (source,):
+        bench.fill(source, count, with_keys=True)
+
+        def measure(of: Format) -> float:
+            with tempfile.TemporaryDirectory(prefix="sparklog-bench-") as directory, bench.topics("target") as (topic,):
+                target = topic if needs_topic else f"{directory}/table"
+                sample = rate(count, lambda: _run_to_end(writer(of, source, target), directory))
+                if needs_topic and (landed := of.read(target, "offset").count()) != count:
+                    raise RuntimeError(f"{of.label}: {landed} of {count} records in the topic")
+                return sample
+
+        bench.compare(what, "M records/s", measure, bound=bound, warm_from=min(COLD_RUNS, bench.options.runs - 1))
+
+
+def tiny(bench: Bench) -> None:
+    """What a micro-batch of a hundred records costs."""
+    with bench.topics("tiny") as (topic,):
+        bench.fill(topic, TINY_BATCHES * TINY_RECORDS)
+
+        def measure(of: Format) -> float:
+            with tempfile.TemporaryDirectory(prefix="sparklog-bench-") as directory:
+                source = of.stream(topic, maxOffsetsPerTrigger=str(TINY_RECORDS))
+                return _median_ms(_run_to_end(source.writeStream.format("noop"), directory), "triggerExecution")
+
+        runs = min(3, bench.options.runs)
+        bench.compare("trigger of a tiny batch", "ms", measure, bound="<= 1.2", runs=runs, warm_from=runs - 1)
+
+
+def latency(bench: Bench) -> None:
+    """From the producer's call to `foreachBatch`; each format has the topic and the machine for itself."""
+    events = max(10, round(EVENTS * min(1.0, bench.options.scale * 10)))
+    found: dict[str, dict[str, list[float]]] = {}
+    formats = bench.formats()
+    if bench.options.formats == "both":
+        formats.append(bench.tuned())
+    for of in formats:
+        samples = _paced(bench, of, events)
+        found[TUNED if of.options else of.name] = samples
+        for what, values in samples.items():
+            for value in values:
+                bench.figures.add(f"visible, {what}", "ms", of.label, value)
+        for percent in (50, 99):
+            bench.figures.add(f"visible p{percent}", "ms", of.label, harness.percentile(samples["each event"], percent))
+    for percent in (50, 99):
+        bench.ratio(
+            f"visible p{percent}", {name: [harness.percentile(each["each event"], percent)] for name, each in found.items()}, "<= 0.5"
+        )
+    bench.ratio("addBatch", {name: each["addBatch"] for name, each in found.items()}, "<= 1.3", against=TUNED)
+    bench.ratio("trigger", {name: each["triggerExecution"] for name, each in found.items()}, "<= 1.25", against=TUNED)
+
+
+def _paced(bench: Bench, of: Format, events: int) -> dict[str, list[float]]:
+    """Latencies and durations in milliseconds of a stream that is given one record each half second."""
+    latencies: list[float] = []
+
+    def take(batch: DataFrame, _: int) -> None:
+        rows = batch.select("value").collect()
+        now = time.time_ns()
+        latencies.extend((now - int(bytes(row.value))) / 1e6 for row in rows)
+
+    with bench.topics("events") as (topic,), tempfile.TemporaryDirectory(prefix="sparklog-bench-") as directory:
+        query = of.stream(topic).writeStream.foreachBatch(take).option("checkpointLocation", directory).start()
+        producer = confluent_kafka.Producer({"bootstrap.servers": bench.servers, "linger.ms": 0})
+        try:
+            for number in range(events + 5):
+                producer.produce(topic, str(time.time_ns()).encode(), partition=number % 4)
+                producer.flush(10)
+                time.sleep(EVENT_INTERVAL_S)
+            deadline = time.monotonic() + 30
+            while len(latencies) < events + 5 and time.monotonic() < deadline:
+                time.sleep(0.1)
+        finally:
+            query.stop()
+        if len(latencies) < events + 5:
+            raise RuntimeError(f"{of.label}: {len(latencies)} of {events + 5} events arrived")
+    # The first events find Spark starting up.
+    return {"each event": latencies[5:], **{name: _durations_ms(query, name)[5:] for name in ("addBatch", "triggerExecution")}}
+
+
+def _run_to_end(writer: DataStreamWriter, directory: str) -> StreamingQuery:
+    query = writer.option("checkpointLocation", str(Path(directory) / "checkpoint")).trigger(availableNow=True).start()
+    if not query.awaitTermination(PATIENCE_S):
+        query.stop()
+        raise RuntimeError(f"a stream did not end within {PATIENCE_S} s")
+    return query
+
+
+def _durations_ms(query: StreamingQuery, what: str) -> list[float]:
+    """Of every trigger that had records."""
+    return [float(progress["durationMs"][what]) for progress in query.recentProgress if progress["numInputRows"]]
+
+
+def _median_ms(query: StreamingQuery, what: str) -> float:
+    return statistics.median(_durations_ms(query, what))
+
+
+if __name__ == "__main__":
+    main()
