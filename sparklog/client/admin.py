@@ -1,7 +1,7 @@
 """Administration: topics, settings, groups, the cluster and its disks; blocking calls with typed results.
 
 `Admin` is the face. Each family of calls has its file, loaded at the first use: `admin_topics`, `admin_configs`, `admin_groups`,
-`admin_cluster`, `admin_storage`, `admin_quotas`; `admin_calls` asks for all of them.
+`admin_transactions`, `admin_cluster`, `admin_storage`, `admin_quotas`; `admin_calls` asks for all of them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from sparklog.client.admin_groups import GroupDescription, GroupListing, GroupOffset
     from sparklog.client.admin_quotas import QuotaEntity, QuotaFilter
     from sparklog.client.admin_storage import ActiveProducer, LogDir
+    from sparklog.client.admin_transactions import OpenTransaction, TransactionDescription, TransactionListing
+    from sparklog.client.transaction_states import ProducerIdentity
 
 __all__ = [
     "EARLIEST",
@@ -189,6 +191,74 @@ class Admin:
         from sparklog.client.admin_groups import remove_members
 
         remove_members(self._caller, group, members, instance_ids, reason)
+
+    # -- transactions ---------------------------------------------------------------------------------------------------------------------
+
+    def list_transactions(
+        self,
+        *,
+        states: Iterable[str] = (),
+        producer_ids: Iterable[int] = (),
+        longer_than_ms: int = -1,
+        pattern: str | None = None,
+        prefix: str = "",
+    ) -> "list[TransactionListing]":
+        """The transactional ids of all brokers, in order: of these states and producers, open for longer than that, or by name.
+
+        `pattern` is a regular expression (RE2) of the whole id, `prefix` how it begins; KIP-664, KIP-994, KIP-1152.
+        """
+        from sparklog.client.admin_transactions import list_transactions
+
+        return list_transactions(
+            self._caller, states=states, producer_ids=producer_ids, longer_than_ms=longer_than_ms, pattern=pattern, prefix=prefix
+        )
+
+    def describe_transactions(self, transactional_ids: Iterable[str]) -> "dict[str, TransactionDescription]":
+        """State, producer, time and partitions of transactions; TRANSACTIONAL_ID_NOT_FOUND for an id that nobody uses."""
+        from sparklog.client.admin_transactions import describe_transactions
+
+        return describe_transactions(self._caller, transactional_ids)
+
+    def fence_producers(
+        self, transactional_ids: Iterable[str], *, transaction_timeout_ms: int | None = None
+    ) -> "dict[str, ProducerIdentity]":
+        """Shut out the producers that use these ids, and abort what they have open (InitProducerId); answers the identities now."""
+        from sparklog.client.admin_transactions import fence_producers
+
+        return fence_producers(self._caller, transactional_ids, transaction_timeout_ms=transaction_timeout_ms)
+
+    def end_transaction(self, identity: "ProducerIdentity", *, is_commit: bool) -> "ProducerIdentity":
+        """Commit or abort a transaction that any process has begun and flushed; the same once more changes nothing.
+
+        Answers the identity for the next transaction. INVALID_TXN_STATE if it was ended the other way, PRODUCER_FENCED if it is no more.
+        """
+        from sparklog.client.admin_transactions import end_transaction
+
+        return end_transaction(self._caller, identity, is_commit=is_commit)
+
+    def abort_transaction(self, partition: TopicPartition, *, producer_id: int, producer_epoch: int, coordinator_epoch: int = 0) -> None:
+        """Write the abort marker of a hanging transaction into one partition; for transactions that no coordinator knows (KIP-664)."""
+        from sparklog.client.admin_transactions import abort_transaction
+
+        abort_transaction(
+            self._caller, partition, producer_id=producer_id, producer_epoch=producer_epoch, coordinator_epoch=coordinator_epoch
+        )
+
+    def find_hanging_transactions(
+        self,
+        *,
+        topics: Sequence[str] | None = None,
+        partitions: Iterable[TopicPartition] = (),
+        node: int | None = None,
+        longer_than_ms: int = 900_000,
+    ) -> "list[OpenTransaction]":
+        """Transactions that partitions hold open and no coordinator will end: of these partitions, topics, or replicas of that broker.
+
+        Only those whose last write is older than `longer_than_ms` count, which should be the brokers' transaction.max.timeout.ms.
+        """
+        from sparklog.client.admin_transactions import find_hanging_transactions
+
+        return find_hanging_transactions(self._caller, topics=topics, partitions=partitions, node=node, longer_than_ms=longer_than_ms)
 
     # -- the cluster ----------------------------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,8 @@ K = TypeVar("K")
 V = TypeVar("V")
 R = TypeVar("R", bound=Message)
 
+GROUP_KEY: Final = 0
+TRANSACTION_KEY: Final = 1
 _TO_BE_TOLD: Final = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -128,7 +130,7 @@ class Caller:
             raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, f"there is no broker {node}; there are {', '.join(map(str, known))}")
         return NodeId(node)
 
-    # -- groups ---------------------------------------------------------------------------------------------------------------------------
+    # -- groups and transactions ----------------------------------------------------------------------------------------------------------
 
     def of_coordinators(
         self,
@@ -137,8 +139,9 @@ class Caller:
         deadline: Micros,
         *,
         is_change: bool = False,
+        key_type: int = GROUP_KEY,
     ) -> dict[str, V]:
-        """Ask each coordinator about its groups at once, again where it is not the coordinator yet or no longer.
+        """Ask each coordinator about its groups (or transactional ids, by `key_type`) at once, again where it is not the coordinator now.
 
         Raises ItemsFailed by group. A change whose answer was lost is not sent again: that raises what lost it.
         """
@@ -147,7 +150,7 @@ class Caller:
         errors: dict[str, BrokerError] = {}
         wanted = list(dict.fromkeys(groups))
         while left := [group for group in wanted if group not in results and group not in errors]:
-            homes, strays = self._coordinators(left, deadline)
+            homes, strays = self._coordinators(left, deadline, key_type)
             told: dict[str, V | BrokerError] = {**strays}
             for node, members in homes.items():
                 try:
@@ -165,22 +168,24 @@ class Caller:
                 self.pause(deadline)
         return settle({group: results[group] for group in wanted if group in results}, errors)
 
-    def _coordinators(self, groups: list[str], deadline: Micros) -> tuple[dict[NodeId, list[str]], dict[str, BrokerError]]:
+    def _coordinators(self, groups: list[str], deadline: Micros, key_type: int) -> tuple[dict[NodeId, list[str]], dict[str, BrokerError]]:
         """Groups by the broker that coordinates them, and those that have none."""
         from sparklog.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
         try:
-            found = self.call(FindCoordinatorRequest(coordinator_keys=groups), FindCoordinatorResponse, deadline).coordinators
+            asked = FindCoordinatorRequest(key_type=key_type, coordinator_keys=groups)
+            found = self.call(asked, FindCoordinatorResponse, deadline).coordinators
         except UnsupportedByBroker:
             # Before v4 one at a time.
             found = []
             for group in groups:
-                one = self.call(FindCoordinatorRequest(key=group), FindCoordinatorResponse, deadline, version_max=3)
+                one = self.call(FindCoordinatorRequest(key=group, key_type=key_type), FindCoordinatorResponse, deadline, version_max=3)
                 found.append(Coordinator(group, one.node_id, one.host, one.port, one.error_code, one.error_message))
         homes: dict[NodeId, list[str]] = {}
         errors: dict[str, BrokerError] = {}
+        what = "group" if key_type == GROUP_KEY else "transactional id"
         for home in found:
-            error = refusal(home.error_code, f"group {home.key!r}", home.error_message)
+            error = refusal(home.error_code, f"{what} {home.key!r}", home.error_message)
             if error is None and home.node_id not in self.network.cluster.brokers:
                 self.network.cluster.refresh_soon()
                 error = BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"broker {home.node_id}, the coordinator of {home.key!r}, is away")

@@ -25,7 +25,7 @@ from sparklog.client.membership_offsets import OffsetAndMetadata
 from sparklog.client.settings import ClientSettings
 from sparklog.client.transaction_errors import classified, has_wrong_rights, of_batch
 from sparklog.client.transaction_requests import PendingOffsets, add_partitions, partitions_told
-from sparklog.client.transaction_states import ENDING, LEGAL, OPEN, REMEDIES, Operation, ProducerIdentity, State
+from sparklog.client.transaction_states import END_BEFORE_V2, ENDING, LEGAL, OPEN, REMEDIES, Operation, ProducerIdentity, State, follows_v2
 from sparklog.errors import BrokerError, ErrorCode, SparklogError, code_of
 from sparklog.model import Micros, NodeId, ProducerEpoch, ProducerId, TopicPartition
 from sparklog.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -36,9 +36,7 @@ from sparklog.wire.messages.init_producer_id import InitProducerIdRequest, InitP
 from sparklog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from sparklog.wire.schema import Message
 
-TRANSACTION_VERSION: Final = "transaction.version"
 PRODUCE_BEFORE_V2: Final = 11
-END_BEFORE_V2: Final = 4
 ADD_PARTITIONS_OF_CLIENTS: Final = 3
 CONCURRENT_BACKOFF_MS: Final = 20
 """Kafka's first pause where the coordinator is still completing the transaction before (KAFKA-5482)."""
@@ -291,7 +289,7 @@ class Transaction:
             self._become(reply.producer_id, reply.producer_epoch)
             self._needs_epoch = False
             self._end_operation(State.READY)
-            self.is_v2 = self._features().get(TRANSACTION_VERSION, 0) >= 2
+            self.is_v2 = follows_v2(self._features())
         elif self.state is State.INITIALIZING and has_wrong_rights(code):
             self._end_operation(State.UNINITIALIZED, BrokerError(code, f"transactional id {self.transactional_id!r}"))
         else:
@@ -352,7 +350,7 @@ class Transaction:
     def _ended(self) -> None:
         """The transaction is over at the coordinator; perhaps the epoch has to be raised before the next one."""
         self._attempts = 0
-        is_v2_now = self._features().get(TRANSACTION_VERSION, 0) >= 2
+        is_v2_now = follows_v2(self._features())
         self._needs_epoch = self._needs_epoch or (is_v2_now and not self.is_v2)
         if not self._needs_epoch:
             self.is_v2 = is_v2_now

@@ -7,6 +7,15 @@ from typing import Final, NamedTuple
 from sparklog.errors import SparklogError
 from sparklog.model import ProducerEpoch, ProducerId
 
+TRANSACTION_VERSION: Final = "transaction.version"
+END_BEFORE_V2: Final = 4
+"""The newest EndTxn that leaves the epoch as it is."""
+
+
+def follows_v2(features: Mapping[str, int]) -> bool:
+    """Whether transactions of a cluster at these feature levels follow KIP-890."""
+    return features.get(TRANSACTION_VERSION, 0) >= 2
+
 
 class State(Enum):
     UNINITIALIZED = auto()

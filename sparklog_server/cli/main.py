@@ -28,6 +28,7 @@ COMMANDS = {
     "topics": ("topics", "topics"),
     "configs": ("configs", "configs"),
     "groups": ("groups", "groups"),
+    "transactions": ("transactions", "transactions"),
     "produce": ("produce", "produce"),
     "consume": ("consume", "consume"),
     "cluster": ("cluster", "cluster"),

@@ -174,6 +174,11 @@ def group_names(context: click.Context, _: click.Parameter, incomplete: str) -> 
     return _completions(context, incomplete, lambda admin: [group.group_id for group in admin.list_groups()])
 
 
+def transactional_ids(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Completes a transactional id."""
+    return _completions(context, incomplete, lambda admin: [one.transactional_id for one in admin.list_transactions(prefix=incomplete)])
+
+
 def _completions(context: click.Context, incomplete: str, ask: "Callable[[Admin], Iterable[str]]") -> list[str]:
     from sparklog.errors import SparklogError
 

@@ -1,0 +1,260 @@
+"""Transactions as an administrator, or another process of the same writer, sees them: find them, end them, fence their producers."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, TypeVar
+
+from msgspec import Struct
+
+from sparklog.client.admin_calls import TRANSACTION_KEY, Caller, ItemsFailed, is_passing, refusal
+from sparklog.client.admin_storage import ActiveProducer, describe_producers
+from sparklog.client.admin_topics import topics_by_name
+from sparklog.client.connection import UnsupportedByBroker
+from sparklog.client.failures import UnknownTopic
+from sparklog.client.transaction_states import END_BEFORE_V2, ProducerIdentity, follows_v2
+from sparklog.client.transport import instant
+from sparklog.errors import BrokerError, ConnectionFailed, ErrorCode, RequestTimeout, SettingsError
+from sparklog.model import Micros, NodeId, ProducerEpoch, ProducerId, TopicPartition
+
+T = TypeVar("T")
+
+PARTITIONS_AT_ONCE: Final = 500
+"""As Kafka's tool asks for the producers of partitions."""
+
+
+class TransactionListing(Struct, frozen=True, order=True):
+    """A transactional id and how its transaction stands: Empty, Ongoing, PrepareCommit, CompleteAbort …"""
+
+    transactional_id: str
+    producer_id: ProducerId
+    state: str
+    coordinator: NodeId
+
+
+class TransactionDescription(Struct, frozen=True):
+    """A transaction as its coordinator knows it; `start_time_ms` is -1 if none is open, `partitions` those that still wait for a marker."""
+
+    transactional_id: str
+    coordinator: NodeId
+    state: str
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
+    timeout_ms: int
+    start_time_ms: int
+    partitions: tuple[TopicPartition, ...]
+
+
+class OpenTransaction(Struct, frozen=True):
+    """A transaction that a partition holds open, and its producer as the partition's leader sees it."""
+
+    partition: TopicPartition
+    producer: ActiveProducer
+
+
+def list_transactions(
+    caller: Caller,
+    *,
+    states: Iterable[str] = (),
+    producer_ids: Iterable[int] = (),
+    longer_than_ms: int = -1,
+    pattern: str | None = None,
+    prefix: str = "",
+) -> list[TransactionListing]:
+    """See Admin.list_transactions."""
+    from sparklog.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+
+    if prefix and pattern is not None:
+        raise SettingsError(f"transactions are listed by prefix={prefix} or by pattern={pattern}: leave one out")
+    deadline = caller.deadline()
+    request = ListTransactionsRequest(
+        state_filters=list(states),
+        producer_id_filters=list(producer_ids),
+        duration_filter=longer_than_ms,
+        transactional_id_pattern=_quoted(prefix) + ".*" if prefix else pattern,
+    )
+    found: dict[str, TransactionListing] = {}
+    for node in caller.brokers(deadline):
+        try:
+            reply = caller.ask(request, ListTransactionsResponse, deadline, lambda reply: [reply.error_code], node=node)
+        except UnsupportedByBroker:
+            if not prefix:
+                raise
+            # Before v2 all of them are told.
+            request.transactional_id_pattern = None
+            reply = caller.ask(request, ListTransactionsResponse, deadline, lambda reply: [reply.error_code], node=node)
+        if reply.unknown_state_filters:
+            raise BrokerError(ErrorCode.INVALID_REQUEST, f"no transaction is in state {', '.join(reply.unknown_state_filters)}")
+        for told in reply.transaction_states:
+            if told.transactional_id.startswith(prefix):
+                listing = TransactionListing(told.transactional_id, ProducerId(told.producer_id), told.transaction_state, node)
+                found[told.transactional_id] = listing
+    return [found[name] for name in sorted(found)]
+
+
+def describe_transactions(caller: Caller, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
+    """See Admin.describe_transactions."""
+    from sparklog.wire.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+
+    deadline = caller.deadline()
+
+    def describe(node: NodeId, names: list[str]) -> dict[str, TransactionDescription | BrokerError]:
+        reply = caller.call(DescribeTransactionsRequest(names), DescribeTransactionsResponse, deadline, node=node)
+        return {
+            told.transactional_id: refusal(told.error_code, f"transactional id {told.transactional_id!r}")
+            or TransactionDescription(
+                told.transactional_id,
+                node,
+                told.transaction_state,
+                ProducerId(told.producer_id),
+                ProducerEpoch(told.producer_epoch),
+                told.transaction_timeout_ms,
+                told.transaction_start_time_ms,
+                tuple(sorted(TopicPartition(topic.topic, number) for topic in told.topics for number in topic.partitions)),
+            )
+            for told in reply.transaction_states
+        }
+
+    return caller.of_coordinators(transactional_ids, describe, deadline, key_type=TRANSACTION_KEY)
+
+
+def fence_producers(
+    caller: Caller, transactional_ids: Iterable[str], *, transaction_timeout_ms: int | None = None
+) -> dict[str, ProducerIdentity]:
+    """See Admin.fence_producers."""
+    from sparklog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+    deadline = caller.deadline()
+    timeout_ms = caller.settings.request_timeout_ms if transaction_timeout_ms is None else transaction_timeout_ms
+
+    def fence(node: NodeId, names: list[str]) -> dict[str, ProducerIdentity | BrokerError]:
+        told: dict[str, ProducerIdentity | BrokerError] = {}
+        for name in names:
+            reply = caller.call(InitProducerIdRequest(name, timeout_ms), InitProducerIdResponse, deadline, node=node)
+            identity = ProducerIdentity(name, ProducerId(reply.producer_id), ProducerEpoch(reply.producer_epoch))
+            told[name] = refusal(reply.error_code, f"transactional id {name!r}") or identity
+        return told
+
+    return caller.of_coordinators(transactional_ids, fence, deadline, key_type=TRANSACTION_KEY)
+
+
+def end_transaction(caller: Caller, identity: ProducerIdentity, *, is_commit: bool) -> ProducerIdentity:
+    """See Admin.end_transaction."""
+    from sparklog.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+
+    deadline = caller.deadline()
+
+    def end(node: NodeId, names: list[str]) -> dict[str, ProducerIdentity | BrokerError]:
+        version_max = None if follows_v2(caller.network.cluster.features) else END_BEFORE_V2
+        reply = caller.call(EndTxnRequest(*identity, committed=is_commit), EndTxnResponse, deadline, node=node, version_max=version_max)
+        ended = identity
+        if reply.producer_id >= 0:
+            ended = ProducerIdentity(identity.transactional_id, ProducerId(reply.producer_id), ProducerEpoch(reply.producer_epoch))
+        return {names[0]: refusal(reply.error_code, f"transactional id {identity.transactional_id!r}") or ended}
+
+    try:
+        # The same answer comes to the same question, so one that was lost may be asked again.
+        told = caller.of_coordinators([identity.transactional_id], end, deadline, key_type=TRANSACTION_KEY)
+    except ItemsFailed as failed:
+        raise failed.errors[identity.transactional_id] from None
+    return told[identity.transactional_id]
+
+
+def abort_transaction(caller: Caller, partition: TopicPartition, *, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
+    """See Admin.abort_transaction."""
+    from sparklog.wire.messages.write_txn_markers import (
+        WritableTxnMarker,
+        WritableTxnMarkerTopic,
+        WriteTxnMarkersRequest,
+        WriteTxnMarkersResponse,
+    )
+
+    deadline = caller.deadline()
+    topics = [WritableTxnMarkerTopic(partition.topic, [partition.partition])]
+    # A producer that never ended a transaction has no coordinator epoch: 0 is at most that of any coordinator.
+    marker = WritableTxnMarker(producer_id, producer_epoch, False, topics, max(0, coordinator_epoch))
+    caller.network.wait_for_topic(partition.topic, deadline, is_patient=False)
+    if caller.network.cluster.partition(partition) is None:
+        raise UnknownTopic(f"topic {partition.topic!r} has no partition {partition.partition}")
+    while True:
+        error = BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"{partition} has no leader")
+        node = caller.network.cluster.leader(partition)
+        if node >= 0:
+            try:
+                reply = caller.call(WriteTxnMarkersRequest([marker]), WriteTxnMarkersResponse, deadline, node=node)
+            except (ConnectionFailed, RequestTimeout):
+                caller.network.cluster.refresh_soon()
+                caller.pause(deadline)
+                continue
+            codes = [told.error_code for one in reply.markers for topic in one.topics for told in topic.partitions]
+            refused = refusal(codes[0] if codes else ErrorCode.UNKNOWN_SERVER_ERROR, f"{partition}, producer {producer_id}")
+            if refused is None:
+                return
+            error = refused
+        if not is_passing(error.code):
+            raise error
+        caller.network.cluster.refresh_soon()
+        caller.pause(deadline)
+
+
+def open_transactions(caller: Caller, partitions: Iterable[TopicPartition]) -> list[OpenTransaction]:
+    """The transactions that partitions hold open, in the order of the partitions and of their first offsets."""
+    found: list[OpenTransaction] = []
+    for some in _in_lots(sorted(partitions)):
+        for partition, producers in describe_producers(caller, some).items():
+            begun = [producer for producer in producers if producer.transaction_start_offset >= 0]
+            found += [OpenTransaction(partition, one) for one in sorted(begun, key=lambda one: one.transaction_start_offset)]
+    return found
+
+
+def find_hanging_transactions(
+    caller: Caller, *, topics: Sequence[str] | None, partitions: Iterable[TopicPartition], node: int | None, longer_than_ms: int
+) -> list[OpenTransaction]:
+    """See Admin.find_hanging_transactions."""
+    deadline = caller.deadline()
+    wanted = list(partitions) or _partitions(caller, topics, node, deadline)
+    latest_ms = instant().wall_ms - longer_than_ms
+    candidates = [one for one in open_transactions(caller, wanted) if one.producer.last_timestamp_ms < latest_ms]
+    if not candidates:
+        return []
+    producer_ids = dict.fromkeys(one.producer.producer_id for one in candidates)
+    names = {one.producer_id: one.transactional_id for one in list_transactions(caller, producer_ids=producer_ids)}
+    described = _described(caller, names.values())
+    return [one for one in candidates if _is_hanging(one, described.get(names.get(one.producer.producer_id, "")))]
+
+
+def _is_hanging(one: OpenTransaction, described: TransactionDescription | None) -> bool:
+    """Whether no coordinator will ever write a marker: it knows neither the producer nor, in its transaction, the partition."""
+    return described is None or one.partition not in described.partitions
+
+
+def _described(caller: Caller, transactional_ids: Iterable[str]) -> Mapping[str, TransactionDescription]:
+    try:
+        return describe_transactions(caller, transactional_ids)
+    except ItemsFailed as failed:
+        if any(error.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND for error in failed.errors.values()):
+            raise
+        told: Mapping[str, TransactionDescription] = failed.results
+        return told
+
+
+def _partitions(caller: Caller, topics: Sequence[str] | None, node: int | None, deadline: Micros) -> list[TopicPartition]:
+    found = topics_by_name(caller, None if topics is None else list(topics), deadline)
+    for name in topics or ():
+        if name not in found:
+            raise UnknownTopic(f"there is no topic {name!r}")
+    return [
+        TopicPartition(name, partition.partition)
+        for name, topic in found.items()
+        for partition in topic.partitions
+        if node is None or node in partition.replicas
+    ]
+
+
+def _in_lots(given: Sequence[T]) -> Iterator[Sequence[T]]:
+    for start in range(0, len(given), PARTITIONS_AT_ONCE):
+        yield given[start : start + PARTITIONS_AT_ONCE]
+
+
+def _quoted(text: str) -> str:
+    """The text as a pattern of RE2, which, unlike Python's, knows no escaped blank."""
+    return re.sub(r"([\\.+*?()|\[\]{}^$])", r"\\\1", text)

@@ -1,0 +1,198 @@
+"""`sparklog transactions`: list and describe them, find those that hang, and end what nobody else will end."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from sparklog_server.cli.options import (
+    admin,
+    as_json,
+    listed,
+    partitions_named,
+    print_json,
+    print_table,
+    reaches_cluster,
+    say,
+    topic_names,
+    transactional_ids,
+)
+
+if TYPE_CHECKING:
+    from sparklog.client.admin import Admin
+    from sparklog.client.admin_transactions import OpenTransaction, TransactionDescription
+    from sparklog.model import TopicPartition
+
+DESCRIBE_COLUMNS = (
+    "transactional id",
+    "coordinator",
+    "producer id",
+    "epoch",
+    "state",
+    "timeout ms",
+    "start ms",
+    "duration ms",
+    "partitions",
+)
+HANGING_COLUMNS = ("topic", "partition", "producer id", "epoch", "coordinator epoch", "start offset", "last time ms", "minutes")
+MS_PER_MINUTE = 60_000
+KAFKA_TIMEOUT_MINUTES_MAX = 15
+
+
+@click.group()
+def transactions() -> None:
+    """List and describe transactions, and end what hangs."""
+
+
+@transactions.command(name="list")
+@click.option("--state", "states", metavar="STATE", multiple=True, help="Ongoing, PrepareCommit, CompleteAbort, Empty … Repeatable.")
+@click.option("--producer-id", "producer_ids", metavar="ID", type=int, multiple=True, help="Only of this producer. Repeatable.")
+@click.option("--longer-than", "longer_than_ms", metavar="MS", type=int, default=-1, help="Only those open for longer.")
+@click.option("--pattern", metavar="RE", help="Only ids that match this regular expression as a whole.")
+@click.option("--prefix", metavar="TEXT", default="", help="Only ids that begin like this.")
+@reaches_cluster
+@as_json
+def list_transactions(
+    states: tuple[str, ...], producer_ids: tuple[int, ...], longer_than_ms: int, pattern: str | None, prefix: str, is_json: bool
+) -> None:
+    """List the transactional ids with their producer and state."""
+    if prefix and pattern is not None:
+        raise click.UsageError("--prefix and --pattern say the same in two ways: leave one out")
+    with admin() as cluster:
+        found = cluster.list_transactions(
+            states=states, producer_ids=producer_ids, longer_than_ms=longer_than_ms, pattern=pattern, prefix=prefix
+        )
+    if is_json:
+        print_json(
+            [
+                {"transactional_id": one.transactional_id, "coordinator": one.coordinator, "producer_id": one.producer_id}
+                | {"state": one.state}
+                for one in found
+            ]
+        )
+        return
+    rows = [[one.transactional_id, one.coordinator, one.producer_id, one.state] for one in found]
+    print_table(["transactional id", "coordinator", "producer id", "state"], rows)
+
+
+@transactions.command()
+@click.argument("names", nargs=-1, required=True, metavar="ID...", shell_complete=transactional_ids)
+@reaches_cluster
+@as_json
+def describe(names: tuple[str, ...], is_json: bool) -> None:
+    """Show state, producer, age and partitions of transactions by their transactional ids."""
+    with admin() as cluster:
+        described = cluster.describe_transactions(names)
+    if is_json:
+        print_json([_description_as_json(one) for one in described.values()])
+        return
+    rows = [
+        [one.transactional_id, one.coordinator, one.producer_id, one.producer_epoch, one.state, one.timeout_ms]
+        + ([None, None] if one.start_time_ms < 0 else [one.start_time_ms, max(0, _now_ms() - one.start_time_ms)])
+        + [listed(one.partitions)]
+        for one in described.values()
+    ]
+    print_table(DESCRIBE_COLUMNS, rows)
+
+
+@transactions.command(name="find-hanging")
+@click.option(
+    "--topic", "topics", metavar="TOPIC[:0,1]", multiple=True, help="Only in these partitions. Repeatable.", shell_complete=topic_names
+)
+@click.option("--broker", "node", metavar="ID", type=int, help="Only in partitions that this broker has a replica of.")
+@click.option(
+    "--older-than",
+    "minutes",
+    metavar="MINUTES",
+    type=click.IntRange(min=0),
+    default=KAFKA_TIMEOUT_MINUTES_MAX,
+    show_default=True,
+    help="The brokers' transaction.max.timeout.ms: what is younger may still be ended.",
+)
+@reaches_cluster
+@as_json
+def find_hanging(topics: tuple[str, ...], node: int | None, minutes: int, is_json: bool) -> None:
+    """Find transactions that partitions hold open and no coordinator will end; `abort` ends them."""
+    with admin() as cluster:
+        partitions = partitions_named(cluster, topics) if topics else []
+        found = cluster.find_hanging_transactions(partitions=partitions, node=node, longer_than_ms=minutes * MS_PER_MINUTE)
+    if is_json:
+        print_json([_open_as_json(one) for one in found])
+        return
+    rows = [[*_open_as_json(one).values(), (_now_ms() - one.producer.last_timestamp_ms) // MS_PER_MINUTE] for one in found]
+    print_table(HANGING_COLUMNS, rows)
+    if not found:
+        say("no transaction hangs")
+
+
+@transactions.command()
+@click.argument("topic", metavar="TOPIC:PARTITION", shell_complete=topic_names)
+@click.option("--start-offset", metavar="OFFSET", type=int, help="Where the transaction begins, as find-hanging shows.")
+@click.option("--producer-id", metavar="ID", type=int, help="In place of the offset, with the two epochs, for brokers before 3.0.")
+@click.option("--producer-epoch", metavar="EPOCH", type=int)
+@click.option("--coordinator-epoch", metavar="EPOCH", type=int)
+@reaches_cluster
+def abort(topic: str, start_offset: int | None, producer_id: int | None, producer_epoch: int | None, coordinator_epoch: int | None) -> None:
+    """Abort a hanging transaction in one partition by writing its marker; `force-terminate` is for one that a coordinator knows."""
+    by_epochs = (producer_id, producer_epoch, coordinator_epoch)
+    if (start_offset is None) == (producer_id is None):
+        raise click.UsageError("say which transaction: --start-offset, or --producer-id with --producer-epoch and --coordinator-epoch")
+    if start_offset is None and None in by_epochs:
+        raise click.UsageError("--producer-id needs --producer-epoch and --coordinator-epoch")
+    with admin() as cluster:
+        partitions = partitions_named(cluster, [topic])
+        if len(partitions) != 1:
+            raise click.UsageError(f"{topic} has {len(partitions)} partitions: name one as {topic}:0")
+        if start_offset is not None:
+            by_epochs = _producer_at(cluster, partitions[0], start_offset)
+        number, epoch, coordinator = by_epochs
+        assert number is not None
+        assert epoch is not None
+        assert coordinator is not None
+        cluster.abort_transaction(partitions[0], producer_id=number, producer_epoch=epoch, coordinator_epoch=coordinator)
+
+
+@transactions.command(name="force-terminate")
+@click.argument("names", nargs=-1, required=True, metavar="ID...", shell_complete=transactional_ids)
+@reaches_cluster
+def force_terminate(names: tuple[str, ...]) -> None:
+    """Abort the open transactions of transactional ids, and fence their producers."""
+    with admin() as cluster:
+        cluster.fence_producers(names)
+
+
+def _producer_at(cluster: "Admin", partition: "TopicPartition", start_offset: int) -> tuple[int, int, int]:
+    for one in cluster.describe_producers([partition])[partition]:
+        if one.transaction_start_offset == start_offset:
+            return one.producer_id, one.producer_epoch, one.coordinator_epoch
+    raise click.ClickException(f"{partition} has no open transaction that begins at offset {start_offset}")
+
+
+def _description_as_json(one: "TransactionDescription") -> dict[str, object]:
+    return {
+        "transactional_id": one.transactional_id,
+        "coordinator": one.coordinator,
+        "producer_id": one.producer_id,
+        "producer_epoch": one.producer_epoch,
+        "state": one.state,
+        "timeout_ms": one.timeout_ms,
+        "start_time_ms": one.start_time_ms,
+        "partitions": [{"topic": at.topic, "partition": at.partition} for at in one.partitions],
+    }
+
+
+def _open_as_json(one: "OpenTransaction") -> dict[str, object]:
+    return {
+        "topic": one.partition.topic,
+        "partition": one.partition.partition,
+        "producer_id": one.producer.producer_id,
+        "producer_epoch": one.producer.producer_epoch,
+        "coordinator_epoch": one.producer.coordinator_epoch,
+        "start_offset": one.producer.transaction_start_offset,
+        "last_timestamp_ms": one.producer.last_timestamp_ms,
+    }
+
+
+def _now_ms() -> int:
+    from sparklog.client.transport import instant
+
+    return instant().wall_ms
