@@ -13,6 +13,7 @@ from sparklog_server.broker.live_settings import LiveSettings
 from sparklog_server.broker.shards import Shards, compacted_topic
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.coordinator.command import Command
+from sparklog_server.coordinator.group.crowds import Crowds
 from sparklog_server.coordinator.group.modern_kind import ModernGroupKind
 from sparklog_server.coordinator.group.settings import GroupSettings
 from sparklog_server.coordinator.group.shard import RECORD_BYTES_MAX, GroupShard
@@ -48,10 +49,12 @@ def open_groups(
         configs={"segment.bytes": str(settings.offsets_topic_segment_bytes)},
     )
 
-    def make_shard() -> GroupShard:
-        return GroupShard(group_settings, entropy=entropy, trace=trace, make_modern=make_modern)
+    crowds = Crowds()
 
-    return Shards(topic, make_shard, node_id=settings.node_id, tickets=tickets, entropy=entropy, trace=trace)
+    def make_shard() -> GroupShard:
+        return GroupShard(group_settings, entropy=entropy, trace=trace, make_modern=make_modern, crowds=crowds)
+
+    return Shards(topic, make_shard, node_id=settings.node_id, tickets=tickets, entropy=entropy, trace=trace, sought=crowds.sought)
 
 
 def group_settings_of(settings: BrokerSettings) -> GroupSettings:

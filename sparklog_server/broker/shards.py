@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from sparklog.effects import FileSlice, Run
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, LeaderEpoch, Micros, Offset, Ticket
+from sparklog.record.control import Marker
 from sparklog.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from sparklog_server.broker.session import Wakeable
 from sparklog_server.coordinator.command import Command
@@ -16,6 +17,7 @@ from sparklog_server.coordinator.runtime import Runtime, ShardWaits
 from sparklog_server.coordinator.shard import Answer, Shard
 from sparklog_server.log.answers import OffsetOutOfRange
 from sparklog_server.log.validate import RecordsRefused
+from sparklog_server.log.verification import Verification
 from sparklog_server.metadata.image import MetadataDelta, PartitionImage
 from sparklog_server.outcome import Refused
 from sparklog_server.replica.directory import Trace
@@ -59,6 +61,26 @@ class LedPartition:
         except RecordsRefused as refused:
             raise Refused(refused.code, refused.message) from refused
 
+    def append_in_transaction(self, batch: bytearray, proof: object, now: Instant) -> Offset:
+        assert proof is None or isinstance(proof, Verification)
+        try:
+            return self._partition.append_in_transaction(batch, now, proof).base_offset
+        except PartitionUnavailable as unavailable:
+            raise Refused(unavailable.code) from unavailable
+        except RecordsRefused as refused:
+            raise Refused(refused.code, refused.message) from refused
+
+    def append_marker(self, marker: Marker, producer: tuple[int, int], *, is_bumped: bool, now: Instant) -> Offset:
+        producer_id, producer_epoch = producer
+        try:
+            return self._partition.append_marker(
+                marker, producer_id=producer_id, producer_epoch=producer_epoch, is_bumped=is_bumped, now=now
+            ).base_offset
+        except PartitionUnavailable as unavailable:
+            raise Refused(unavailable.code) from unavailable
+        except RecordsRefused as refused:
+            raise Refused(refused.code, refused.message) from refused
+
     def park(self, until: Offset, token: object) -> None:
         # One token at a time: clients that wait for this partition in great numbers shall not keep its groups from their answers.
         self._partition.park(until, token, is_ours=True)
@@ -84,7 +106,10 @@ class Shards:
         tickets: Callable[[], Ticket],
         entropy: Callable[[int], bytes],
         trace: Trace,
+        sought: Callable[[str, Instant], None] = lambda key, now: None,
     ) -> None:
+        self.sought = sought
+        """Called with every key whose coordinator somebody asks for."""
         self.runtime = Runtime(topic.name, make_shard, tickets=tickets, entropy=entropy, trace=trace)
         self.topic = topic.name
         self.topic_wanted = CreateTopicsRequest(topics=[topic], timeout_ms=30_000)

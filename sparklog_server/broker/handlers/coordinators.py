@@ -26,7 +26,11 @@ def find_coordinator(context: Context, call: Call, request: FindCoordinatorReque
     """One coordinator for each key; INVALID_REQUEST for kinds of keys that are unknown."""
     keys = request.coordinator_keys if call.version >= _BATCHED_SINCE else [request.key]
     shards = context.coordinators[request.key_type] if 0 <= request.key_type < len(_RESOURCES) else None
-    if shards is not None and shards.is_coming(keys):
+    if shards is None:
+        return _found(context, call, request)
+    for key in keys:
+        shards.sought(key, now)
+    if shards.is_coming(keys):
         waiting = _ParkedSearch(context, call, request, shards)
         shards.awaited[waiting] = None
         context.park(waiting, _WAIT_MS, now)
