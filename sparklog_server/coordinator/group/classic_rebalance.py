@@ -26,8 +26,8 @@ NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60_000
 """A new member that waits must ask again after this: its client may be gone, and a parked connection does not show it (Kafka's number)."""
 _RETRY_MS_MIN = 1_000
 """A rebalance that nobody joined is tried again no sooner, whatever timeout the members ask for."""
-CROWD_DELAY_MS = 20
-"""How long a group that several clients are about to join waits for the next, though no delay is set."""
+CROWD_DELAY_MS = 60
+"""How long a group that several clients are about to join waits for the next, though no delay is set; librdkafka may take 50."""
 
 
 class Draft:
