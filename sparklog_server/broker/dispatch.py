@@ -7,6 +7,7 @@ from sparklog.model import Instant
 from sparklog.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from sparklog.wire.messages.alter_configs import AlterConfigsRequest
 from sparklog.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from sparklog.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
 from sparklog.wire.messages.api_versions import ApiVersionsRequest
 from sparklog.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from sparklog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -71,7 +72,7 @@ from sparklog_server.broker.handlers.groups import (
     list_groups,
     sync_group,
 )
-from sparklog_server.broker.handlers.log_dirs import describe_log_dirs
+from sparklog_server.broker.handlers.log_dirs import alter_replica_log_dirs, describe_log_dirs
 from sparklog_server.broker.handlers.metadata import metadata
 from sparklog_server.broker.handlers.offsets import list_offsets
 from sparklog_server.broker.handlers.produce import produce
@@ -106,6 +107,7 @@ HANDLERS: dict[int, tuple[Handler, type[Message]]] = {
     23: (offset_for_leader_epoch, OffsetForLeaderEpochRequest),
     32: (describe_configs, DescribeConfigsRequest),
     33: (alter_configs, AlterConfigsRequest),
+    34: (alter_replica_log_dirs, AlterReplicaLogDirsRequest),
     35: (describe_log_dirs, DescribeLogDirsRequest),
     37: (create_partitions, CreatePartitionsRequest),
     42: (delete_groups, DeleteGroupsRequest),

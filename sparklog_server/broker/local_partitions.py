@@ -5,12 +5,13 @@ from collections.abc import Callable, Sequence
 from sparklog.effects import Effect
 from sparklog.model import Instant, NodeId, Ticket, Uuid
 from sparklog_server.broker.live_settings import LiveSettings
-from sparklog_server.broker.log_settings import cleaning_limits
+from sparklog_server.broker.log_settings import cleaning_limits, move_rate_max
 from sparklog_server.disk.door import Disk
 from sparklog_server.log.log_dir import LogDir
 from sparklog_server.metadata.image import MetadataDelta
 from sparklog_server.replica.cleaning import Cleaning
 from sparklog_server.replica.directory import Directory, Trace
+from sparklog_server.replica.moving import Moving
 from sparklog_server.replica.partitions import Partitions
 from sparklog_server.replica.retention import Retention
 
@@ -63,6 +64,8 @@ def open_partitions(
         trace=trace,
     )
     partitions.cleaning = Cleaning(cleaning_limits(settings), disk, partitions.directories, tickets=tickets, entropy=entropy, trace=trace)
+    partitions.moving = Moving(disk, cleaning=partitions.cleaning, retention=retention, tickets=tickets, trace=trace)
+    partitions.moving.bytes_per_second_max = move_rate_max(live.layers)
     return partitions
 
 
@@ -73,5 +76,7 @@ def follow(live: LiveSettings, partitions: Partitions, delta: MetadataDelta, now
     if is_changed:
         if partitions.cleaning is not None:
             partitions.cleaning.limits = cleaning_limits(live.settings)
+        if partitions.moving is not None:
+            partitions.moving.bytes_per_second_max = move_rate_max(live.layers)
         partitions.reconfigure(delta.after, now)
     return effects

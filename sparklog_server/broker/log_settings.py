@@ -2,6 +2,7 @@
 
 from typing import cast
 
+from sparklog_server.config.layers import MOVE_RATE, Layers
 from sparklog_server.config.settings import BrokerSettings, TopicSettings
 from sparklog_server.log.settings import CompressionType, LogSettings, TimestampType
 from sparklog_server.replica.cleaning import CleaningLimits
@@ -51,3 +52,9 @@ def cleaning_limits(broker: BrokerSettings) -> CleaningLimits:
         io_bytes_per_second_max=max(broker.log_cleaner_io_max_bytes_per_second, 1.0),
         backoff_ms=broker.log_cleaner_backoff_ms,
     )
+
+
+def move_rate_max(layers: Layers) -> float:
+    """The bytes a second at which replicas may move between directories; without an end if nothing is set."""
+    text = layers.broker.get(MOVE_RATE, layers.cluster.get(MOVE_RATE))
+    return float("inf") if text is None else max(float(text), 1.0)

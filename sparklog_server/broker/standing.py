@@ -4,14 +4,24 @@ begun ── registered, with an epoch ──► fenced ── heartbeat: not fe
             └── refused ──► halted
 """
 
+from typing import NamedTuple
+
 from sparklog.effects import Halt
 from sparklog.errors import code_of
 from sparklog.model import Instant, Uuid
+from sparklog.wire.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsRequestDirectoryData,
+    AssignReplicasToDirsRequestPartitionData,
+    AssignReplicasToDirsRequestTopicData,
+    AssignReplicasToDirsResponse,
+)
 from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from sparklog.wire.schema import Message
 from sparklog_server.broker.context import BROKER_PRINCIPAL, Context
 from sparklog_server.replica.directory import Trace
+from sparklog_server.replica.moving import Assignment
 
 
 class Registration:
@@ -20,6 +30,12 @@ class Registration:
 
 class Unfencing:
     """The token of the heartbeat that unfences this broker."""
+
+
+class DirectoryReport(NamedTuple):
+    """The token of the request that tells in which directories replicas lie."""
+
+    told: tuple[Assignment, ...]
 
 
 class FailureReport:
@@ -41,11 +57,22 @@ class Standing:
 
     @property
     def has_failures(self) -> bool:
-        """Whether there is something to tell, and somebody who listens."""
-        return bool(self._failed) and self.is_ready
+        """Whether there is something to tell of directories, and somebody who listens."""
+        return self.is_ready and bool(self._failed or self._assignments)
+
+    @property
+    def _assignments(self) -> dict[tuple[Uuid, int], Assignment]:
+        moving = self._context.partitions.moving
+        return {} if moving is None else moving.assignments
 
     def report_failures(self, now: Instant) -> None:
-        """Tell which directories can no longer be used, so that nothing is led from them or placed there."""
+        """Tell which directories can no longer be used, so that nothing is led from them or placed there; before that, what lies where."""
+        if self._assignments:
+            told = tuple(self._assignments.values())
+            self._assignments.clear()
+            self._context.propose(self._assigning(told), DirectoryReport(told), BROKER_PRINCIPAL, now)
+        if not self._failed:
+            return
         failed, self._failed[:] = list(self._failed), []
         self._context.propose(self._heartbeat(offline_log_dirs=failed), FailureReport(), BROKER_PRINCIPAL, now)
 
@@ -63,12 +90,40 @@ class Standing:
             case Unfencing(), BrokerHeartbeatResponse():
                 self.is_ready = not reply.is_fenced
                 self._trace("broker-ready" if self.is_ready else "broker-still-fenced", node=context.settings.node_id)
+            case DirectoryReport(), AssignReplicasToDirsResponse():
+                self._assigned(token.told, reply, now)
             case FailureReport(), _:
                 for shards in context.coordinators:
                     shards.check()
             case _:
                 raise AssertionError(f"no one awaits {type(reply).__name__} by {token!r}")
         return None
+
+    def _assigning(self, told: tuple[Assignment, ...]) -> AssignReplicasToDirsRequest:
+        directories: dict[Uuid, dict[Uuid, AssignReplicasToDirsRequestTopicData]] = {}
+        for one in told:
+            topics = directories.setdefault(one.directory_id, {})
+            topic = topics.setdefault(one.topic_id, AssignReplicasToDirsRequestTopicData(one.topic_id, []))
+            topic.partitions.append(AssignReplicasToDirsRequestPartitionData(one.partition))
+        return AssignReplicasToDirsRequest(
+            broker_id=self._context.settings.node_id,
+            broker_epoch=self._context.broker_epoch,
+            directories=[AssignReplicasToDirsRequestDirectoryData(one, list(topics.values())) for one, topics in directories.items()],
+        )
+
+    def _assigned(self, told: tuple[Assignment, ...], reply: AssignReplicasToDirsResponse, now: Instant) -> None:
+        refused = frozenset(
+            (Uuid(topic.topic_id), part.partition_index)
+            for directory in reply.directories
+            for topic in directory.topics
+            for part in topic.partitions
+            if part.error_code
+        )
+        if reply.error_code:
+            refused = frozenset((one.topic_id, one.partition) for one in told)
+        moving = self._context.partitions.moving
+        if moving is not None:
+            self._context.effects.extend(moving.assigned(told, refused, now))
 
     def _heartbeat(self, *, offline_log_dirs: list[Uuid]) -> BrokerHeartbeatRequest:
         return BrokerHeartbeatRequest(

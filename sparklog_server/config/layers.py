@@ -20,8 +20,11 @@ from .settings import BrokerSettings, broker_keys, key_of, topic_defaults_of
 from .topic_settings import TopicSettings, topic_keys_of_broker
 
 
-def _throttle(name: str, doc: str) -> tuple[Key, str]:
-    return Key(name, Kind.LONG, doc, 0, update=Update.CLUSTER_WIDE, has_effect=False), str(LONG_MAX)
+def _throttle(name: str, doc: str, *, has_effect: bool = False) -> tuple[Key, str]:
+    return Key(name, Kind.LONG, doc, 0, update=Update.CLUSTER_WIDE, has_effect=has_effect), str(LONG_MAX)
+
+
+MOVE_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 
 
 DYNAMIC_ONLY: dict[str, tuple[Key, str]] = {
@@ -29,7 +32,7 @@ DYNAMIC_ONLY: dict[str, tuple[Key, str]] = {
     for key, default in (
         _throttle("leader.replication.throttled.rate", "The bytes a second that throttled replicas are sent by this leader."),
         _throttle("follower.replication.throttled.rate", "The bytes a second that throttled replicas of this follower ask for."),
-        _throttle("replica.alter.log.dirs.io.max.bytes.per.second", "The bytes a second that replicas move at between data directories."),
+        _throttle(MOVE_RATE, "The bytes a second that replicas move at between data directories.", has_effect=True),
     )
 }
 """(key, default) of what can be set while running and never in a file; tools for reassignments set them and take them back."""
@@ -125,7 +128,7 @@ def _changeable(texts: Mapping[str, str], least: Update) -> dict[str, str]:
 
 def _effective(static: BrokerSettings, cluster: Mapping[str, str], broker: Mapping[str, str]) -> BrokerSettings:
     changes: dict[str, Any] = {}
-    group_changes: dict[str, Any] = {}
+    parts: dict[str, dict[str, Any]] = {}
     given = dict(static.given)
     for texts in (cluster, broker):
         for name, text in texts.items():
@@ -136,7 +139,7 @@ def _effective(static: BrokerSettings, cluster: Mapping[str, str], broker: Mappi
             if name in broker_keys():
                 field, key = broker_keys()[name]
                 part, _, field = field.rpartition(".")
-                (group_changes if part else changes)[field] = key.parse(text)
+                (parts.setdefault(part, {}) if part else changes)[field] = key.parse(text)
     topics = TopicSettings.of(msgspec.structs.replace(TopicSettings(), **cast(dict[str, Any], topic_defaults_of(given))), {})
-    groups = msgspec.structs.replace(static.groups, **group_changes)
-    return msgspec.structs.replace(static, topics=topics, groups=groups, **changes)
+    changes |= {part: msgspec.structs.replace(getattr(static, part), **values) for part, values in parts.items()}
+    return msgspec.structs.replace(static, topics=topics, **changes)

@@ -12,6 +12,7 @@ from sparklog.wire.messages.allocate_producer_ids import AllocateProducerIdsRequ
 from sparklog.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from sparklog.wire.messages.alter_configs import AlterConfigsRequest
 from sparklog.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from sparklog.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
 from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest
 from sparklog.wire.messages.create_partitions import CreatePartitionsRequest
@@ -32,6 +33,7 @@ from sparklog_server.outcome import Outcome, Refused
 from .alterations import alter_configs, incremental_alter_configs
 from .brokers import Brokers
 from .configs import ToldConfigs, layers_in
+from .directory_assignment import assign_replicas_to_dirs
 from .features import update_features
 from .partition_changes import alter_partition_reassignments, elect_leaders
 from .quotas import alter_client_quotas
@@ -53,6 +55,7 @@ Command = (
     | AlterClientQuotasRequest
     | UpdateFeaturesRequest
     | UnregisterBrokerRequest
+    | AssignReplicasToDirsRequest
 )
 
 
@@ -104,6 +107,8 @@ class Controller:
             return alter_client_quotas(self.pending, command)
         if isinstance(command, UpdateFeaturesRequest):
             return update_features(self.pending, command, self._settings.node_id)
+        if isinstance(command, AssignReplicasToDirsRequest):
+            return self._assign_replicas_to_dirs(command)
         if isinstance(command, UnregisterBrokerRequest):
             return self._brokers.unregister(self.pending, command, self._settings_for)
         raise AssertionError(f"the controller does not decide on {type(command).__name__}")
@@ -150,6 +155,13 @@ class Controller:
         if "." not in name and "_" not in name:
             return None
         return next(iter(self._colliding.get(unified(name), ())), None)
+
+    def _assign_replicas_to_dirs(self, request: AssignReplicasToDirsRequest) -> Outcome[Message, AssignReplicasToDirsResponse]:
+        try:
+            self._brokers.check_epoch(self.pending, request.broker_id, request.broker_epoch)
+        except Refused as refusal:
+            return Outcome((), AssignReplicasToDirsResponse(error_code=refusal.code))
+        return assign_replicas_to_dirs(self.pending, request, self._settings_for)
 
     def _allocate_producer_ids(self, request: AllocateProducerIdsRequest) -> Outcome[Message, AllocateProducerIdsResponse]:
         try:

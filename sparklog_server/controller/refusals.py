@@ -11,6 +11,7 @@ from sparklog.wire.messages.alter_client_quotas import (
 from sparklog.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from sparklog.wire.messages.alter_configs import AlterConfigsResourceResponse as Replaced
 from sparklog.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse
+from sparklog.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
 from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from sparklog.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse, CreatePartitionsTopicResult
@@ -54,6 +55,8 @@ def refusal_of(command: Message, code: ErrorCode, message: str) -> Message:
             return BrokerHeartbeatResponse(error_code=code)
         case AllocateProducerIdsRequest():
             return AllocateProducerIdsResponse(error_code=code)
+        case AssignReplicasToDirsRequest():
+            return AssignReplicasToDirsResponse(error_code=code)
         case ElectLeadersRequest():
             return election_refusal(command, code, message)
         case AlterPartitionReassignmentsRequest():

@@ -5,6 +5,7 @@
     log-start-offset-checkpoint        only where it is above 0
     .kafka_cleanshutdown               the last stop was clean: removed on opening, before anything is appended
     <topic>-<n>/                       a partition               <topic>-<n>.<uuid>-delete/   one whose removal was interrupted
+    <topic>-<n>.<uuid>-future/         the copy of one that lies in another data directory, and is to move here
     <topic>-<n>.<uuid>-stray/          one that no topic claimed when the broker started: for the operator to look at, or to remove
 
 The metadata log, `__cluster_metadata-0`, may lie here too; it is not ours.
@@ -15,28 +16,50 @@ that was rendered afterwards must be on disk first.
 """
 
 import json
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from sparklog.model import NO_EPOCH, ZERO_UUID, Instant, LeaderEpoch, NodeId, Offset, TopicPartition, Uuid
-from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_offsets, parse_properties, render_offsets, render_properties
+from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_offsets, render_offsets
 from sparklog_server.disk.door import Disk, DiskFile
 
 from .damage import LogDamaged
 from .epoch_cache import EpochCache
+from .futures import Future, future_name, may_be_further, partition_of, partition_of_future
+from .identity import (
+    META_FILE,
+    META_VERSION,
+    PARTITION_METADATA_FILE,
+    DirectoryRefused,
+    decode_uuid,
+    encode_uuid,
+    new_uuid,
+    read_meta,
+    read_topic_id,
+    write_topic_id,
+)
 from .partition_log import PartitionLog
 from .recovery import EPOCH_FILE
 from .segment import LOG_SUFFIX, file_name
 from .settings import LogSettings
 
-META_FILE = "meta.properties"
-META_VERSION = "1"
+__all__ = [
+    "META_FILE",
+    "META_VERSION",
+    "PARTITION_METADATA_FILE",
+    "DirectoryRefused",
+    "LogDir",
+    "Wanted",
+    "decode_uuid",
+    "encode_uuid",
+    "new_uuid",
+    "partition_of",
+]
+
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 RECOVERY_POINT_FILE = "recovery-point-offset-checkpoint"
 HIGH_WATERMARK_FILE = "replication-offset-checkpoint"
 LOG_START_FILE = "log-start-offset-checkpoint"
-PARTITION_METADATA_FILE = "partition.metadata"
 METADATA_LOG = TopicPartition("__cluster_metadata", 0)
 DELETE_SUFFIX = "-delete"
 STRAY_SUFFIX = "-stray"
@@ -45,16 +68,6 @@ _NAME_MAX = 255
 _NO_BROKER_EPOCH = -1
 _NOTHING = Offset(-1)
 _NO_LIMITS: Mapping[TopicPartition, Offset] = {}
-_META_KEYS = frozenset(("version", "cluster.id", "node.id", "directory.id"))
-
-
-class DirectoryRefused(Exception):
-    """The directory belongs to another cluster or node, or its meta.properties cannot be read."""
-
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(f"{path}/{META_FILE}: {reason}")
-        self.path = path
-        self.reason = reason
 
 
 class Damaged(NamedTuple):
@@ -97,6 +110,7 @@ class LogDir:
         self.broker_epoch = _NO_BROKER_EPOCH  # of this life, once the broker has one
         self.previous_broker_epoch = _NO_BROKER_EPOCH  # of the former life, if that ended cleanly
         self.damaged: dict[TopicPartition, Damaged] = {}
+        self.futures: dict[TopicPartition, list[Future]] = {}  # found on opening, and not yet dealt with
         self._vouched: dict[TopicPartition, Offset] = {}
         self._rendered: dict[TopicPartition, Offset] = {}  # whom the newest checkpoint names
         self._disk = disk
@@ -123,7 +137,7 @@ class LogDir:
         disk.make_directory(path)
         disk.lock(path)
         try:
-            meta = _read_meta(disk, path, node_id=node_id, cluster_id=cluster_id, entropy=entropy)
+            meta = read_meta(disk, path, node_id=node_id, cluster_id=cluster_id, entropy=entropy)
             log_dir = cls(
                 disk, path, node_id=node_id, cluster_id=meta["cluster.id"], directory_id=decode_uuid(meta["directory.id"]), entropy=entropy
             )
@@ -149,10 +163,14 @@ class LogDir:
             if name.endswith((DELETE_SUFFIX, ASIDE_SUFFIX)):
                 disk.remove(f"{path}/{name}")
                 continue
+            moving = partition_of_future(name)
+            if moving is not None:
+                reached = recovery_points.get(moving, Offset(0)), log_starts.get(moving, Offset(0))
+                self.futures.setdefault(moving, []).append(Future(name, read_topic_id(disk, f"{path}/{name}"), *reached))
             topic_partition = partition_of(name)
             if topic_partition is None or topic_partition == METADATA_LOG:
                 continue
-            topic_id = _read_topic_id(disk, f"{path}/{name}")
+            topic_id = read_topic_id(disk, f"{path}/{name}")
             recovery_point = recovery_points.get(topic_partition, Offset(0))
             log_start = log_starts.get(topic_partition, Offset(0))
             try:
@@ -225,7 +243,7 @@ class LogDir:
             for one in wanted:
                 directory = f"{path}/{one.topic_partition}"
                 disk.open(f"{directory}/{file_name(0, LOG_SUFFIX)}", create=True)  # empty: there is only its name to lose
-                files.append(_write_topic_id(disk, directory, one.topic_id))
+                files.append(write_topic_id(disk, directory, one.topic_id))
                 if one.leader_epoch >= 0:
                     # Now, not with the first record: a thousand first records would have a thousand more files to sync.
                     epochs = EpochCache()
@@ -258,7 +276,7 @@ class LogDir:
         """Write down which topic a partition belongs to; durable with its next sync, as its first record is. Raises StorageError."""
         log = self.logs[topic_partition]
         log.topic_id = topic_id
-        log.sync_with_next(_write_topic_id(self._disk, log.directory, topic_id))
+        log.sync_with_next(write_topic_id(self._disk, log.directory, topic_id))
 
     def delete_job(self, topic_partitions: Iterable[TopicPartition]) -> Callable[[], Callable[[], None]]:
         """Take partitions out of service: the job that renames their directories, and gives the one that removes the files."""
@@ -274,6 +292,48 @@ class LogDir:
 
         return rename
 
+    # -- moves between data directories
+
+    def future_path(self, topic_partition: TopicPartition) -> str:
+        """Where a copy may be begun of a log that is to move here."""
+        return f"{self.path}/{future_name(topic_partition, self._entropy(16))}"
+
+    def swap_path(self, topic_partition: TopicPartition) -> str:
+        """The path of a partition's log."""
+        return f"{self.path}/{topic_partition}"
+
+    def let_go(self, log: PartitionLog) -> tuple[str, str]:
+        """A log has its files elsewhere now: where they lay here, and the name that they are to get."""
+        assert self.logs.pop(log.topic_partition) is log
+        self.high_watermarks.pop(log.topic_partition, None)
+        return self._doomed(log.topic_partition, DELETE_SUFFIX)
+
+    def may_be_further(self, future: Future, log: PartitionLog) -> bool:
+        """Whether a copy found here may hold records that `log` has not, from which it was made. Raises StorageError."""
+        return may_be_further(self._disk, f"{self.path}/{future.name}", log.active)
+
+    def promote(self, topic_partition: TopicPartition, future: Future, settings: LogSettings, now: Instant) -> PartitionLog:
+        """Take a copy that was found here for the log. Blocks. Raises StorageError, LogDamaged."""
+        directory = f"{self.path}/{topic_partition}"
+        self._disk.rename(f"{self.path}/{future.name}", directory)
+        self.futures[topic_partition].remove(future)
+        log = PartitionLog.open(
+            self._disk,
+            directory,
+            topic_partition,
+            future.topic_id,
+            settings,
+            now=now,
+            recovery_point=future.recovery_point,
+            log_start_offset=future.log_start_offset,
+        )
+        self.adopt(log)
+        return log
+
+    def take_futures(self, topic_partition: TopicPartition) -> list[str]:
+        """The paths of the copies found here that came to nothing; nobody looks for them any more."""
+        return [f"{self.path}/{future.name}" for future in self.futures.pop(topic_partition, ())]
+
     def set_aside(self, topic_partition: TopicPartition) -> str:
         """Take a partition out of service and keep its files; returns where. Blocks. Raises StorageError."""
         directory, path = self._take_out(topic_partition, STRAY_SUFFIX)
@@ -288,6 +348,9 @@ class LogDir:
         else:
             log.close()
         self.high_watermarks.pop(topic_partition, None)
+        return self._doomed(topic_partition, ending)
+
+    def _doomed(self, topic_partition: TopicPartition, ending: str) -> tuple[str, str]:
         suffix = f".{self._entropy(16).hex()}{ending}"
         name = str(topic_partition)
         return f"{self.path}/{name}", f"{self.path}/{name[: _NAME_MAX - len(suffix)]}{suffix}"
@@ -366,94 +429,3 @@ def _epoch_of(mark: bytes | None) -> int:
         return _NO_BROKER_EPOCH
     epoch = found.get("brokerEpoch") if isinstance(found, dict) else None
     return epoch if isinstance(epoch, int) else _NO_BROKER_EPOCH
-
-
-def partition_of(name: str) -> TopicPartition | None:
-    """The partition whose directory has this name; None if it is no partition's."""
-    topic, dash, partition = name.rpartition("-")
-    if not dash or not topic or not (partition.isascii() and partition.isdecimal()) or str(int(partition)) != partition:
-        return None
-    return TopicPartition(topic, int(partition))
-
-
-def encode_uuid(uuid: Uuid) -> str:
-    """As Kafka writes it: 22 characters, URL-safe base64 without padding."""
-    return urlsafe_b64encode(uuid).decode().rstrip("=")
-
-
-def decode_uuid(text: str) -> Uuid:
-    """The sixteen bytes. Raises ValueError."""
-    uuid = urlsafe_b64decode(text.encode() + b"==")
-    if len(uuid) != len(ZERO_UUID):
-        raise ValueError(f"{text!r} is not a UUID in base64")
-    return Uuid(uuid)
-
-
-def new_uuid(entropy: Callable[[int], bytes]) -> Uuid:
-    """A random UUID (version 4) whose text does not begin with a dash, which a command line would take for an option."""
-    for _ in range(64):
-        raw = bytearray(entropy(16))
-        raw[6] = raw[6] & 0x0F | 0x40
-        raw[8] = raw[8] & 0x3F | 0x80
-        uuid = Uuid(bytes(raw))
-        if not encode_uuid(uuid).startswith("-"):
-            return uuid
-    raise AssertionError("entropy without entropy")
-
-
-def _write_topic_id(disk: Disk, directory: str, topic_id: Uuid) -> DiskFile:
-    """Write down which topic a partition directory belongs to; the file is to be synced."""
-    metadata = disk.open(f"{directory}/{PARTITION_METADATA_FILE}", create=True)
-    metadata.truncate(0)
-    metadata.append(f"version: 0\ntopic_id: {encode_uuid(topic_id)}".encode())
-    return metadata
-
-
-def _read_topic_id(disk: Disk, directory: str) -> Uuid:
-    """The topic id of a partition directory; zero if it is not known (the file never reached the disk)."""
-    content = disk.read(f"{directory}/{PARTITION_METADATA_FILE}")
-    for line in (content or b"").decode(errors="replace").splitlines():
-        key, _, value = line.partition(":")
-        if key == "topic_id":
-            try:
-                return decode_uuid(value.strip())
-            except ValueError:
-                return ZERO_UUID
-    return ZERO_UUID
-
-
-def _read_meta(disk: Disk, path: str, *, node_id: NodeId, cluster_id: str | None, entropy: Callable[[int], bytes]) -> dict[str, str]:
-    """meta.properties, checked, and written if it is missing or lacks the directory's id."""
-    content = disk.read(f"{path}/{META_FILE}")
-    if content is None:
-        meta = {"version": META_VERSION, "cluster.id": cluster_id or encode_uuid(new_uuid(entropy)), "node.id": str(node_id)}
-    else:
-        try:
-            meta = parse_properties(content)
-        except CheckpointCorrupt as error:
-            raise DirectoryRefused(path, str(error)) from error
-        _check_meta(path, meta, node_id=node_id, cluster_id=cluster_id)
-    strangers = meta.keys() - _META_KEYS
-    if "directory.id" not in meta and strangers:
-        raise DirectoryRefused(
-            path, f"directory.id is missing, but there is {', '.join(sorted(strangers))}: correct it, or remove that line"
-        )
-    if "directory.id" not in meta:
-        meta["directory.id"] = encode_uuid(new_uuid(entropy))
-        disk.write(f"{path}/{META_FILE}", render_properties(meta))
-    try:
-        decode_uuid(meta["directory.id"])
-    except ValueError as error:
-        raise DirectoryRefused(path, f"directory.id: {error}") from error
-    return meta
-
-
-def _check_meta(path: str, meta: Mapping[str, str], *, node_id: NodeId, cluster_id: str | None) -> None:
-    if meta.get("version") != META_VERSION:
-        raise DirectoryRefused(path, f"version is {meta.get('version')}, but this broker reads version {META_VERSION}")
-    if not meta.get("cluster.id"):
-        raise DirectoryRefused(path, "cluster.id is missing")
-    if cluster_id is not None and meta["cluster.id"] != cluster_id:
-        raise DirectoryRefused(path, f"belongs to cluster {meta['cluster.id']}, but this node is of cluster {cluster_id}")
-    if meta.get("node.id") != str(node_id):
-        raise DirectoryRefused(path, f"belongs to node {meta.get('node.id')}, but this is node {node_id}")

@@ -31,7 +31,7 @@ from .settings import LogSettings
 from .swap_in import Cleaned
 from .time_lookup import TimeSearch
 from .transactions import Transactions
-from .txn_index import AbortedTxn
+from .txn_index import TXN_INDEX_SUFFIX, AbortedTxn
 from .validate import HeaderFields, RecordsRefused, Sent, admitted, check_leaders_batches, stamp_own_batches
 from .verification import Verification
 
@@ -39,6 +39,7 @@ __all__ = ["AppendResult", "LogSettings", "OffsetOutOfRange", "PartitionLog", "R
 
 _START = Offset(0)
 _NO_CUT = Offset((1 << 63) - 1)
+_NO_SNAPSHOT = Offset(-1)
 
 
 class PartitionLog:
@@ -380,6 +381,11 @@ class PartitionLog:
         return self._segments.first_unsettled_offset
 
     @property
+    def snapshot_offset(self) -> Offset:
+        """Below it the newest snapshot of producers tells everything."""
+        return self._snapshot_offset
+
+    @property
     def producers(self) -> ProducerState:
         """To be looked at, and asked what a transaction needs."""
         return self._producers
@@ -400,6 +406,46 @@ class PartitionLog:
         """The files of the segment that was swapped in have their names. Raises StorageError."""
         if not self.is_closed:
             self._segments.swapped(base_offset)
+
+    # -- moves between data directories
+
+    @property
+    def active(self) -> Segment:
+        """The segment that is appended to; to be looked at only."""
+        return self._segments.active
+
+    @property
+    def cuts(self) -> int:
+        """How often the log was cut: what was copied before counts for nothing."""
+        return self._segments.cuts
+
+    @property
+    def is_all_settled(self) -> bool:
+        """Whether every sealed segment is durable with its indexes."""
+        return self._segments.is_all_settled
+
+    @property
+    def is_syncing(self) -> bool:
+        """Whether a sync of its files is under way."""
+        return self._is_syncing
+
+    def move_active(self, directory: str, durable_end: Offset) -> None:
+        """Go on in the copy in another directory, which is whole, and durable below `durable_end`; the sealed segments follow.
+
+        Raises StorageError, and then nothing has changed.
+        """
+        assert not self._is_syncing
+        self._segments.move_active(directory)
+        self.directory = directory
+        active = self._segments.active
+        self._unsynced = [self._disk.open(active.path(TXN_INDEX_SUFFIX))] if active.has_aborted else []
+        self.recovery_point = min(self.recovery_point, durable_end)
+        self.epochs.is_saved = False
+        self._snapshot_offset = _NO_SNAPSHOT
+
+    def move_sealed(self, count: int) -> bool:
+        """Read `count` more sealed segments from where the log is now; True if all are. Raises StorageError."""
+        return self._segments.move_sealed(count)
 
     # -- retention
 

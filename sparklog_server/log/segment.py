@@ -332,6 +332,18 @@ class Segment:
             last = header
         return last
 
+    # -- move and close
+
+    def move(self, directory: str) -> None:
+        """Use the copy in another directory from now on, which is the same byte for byte. Raises StorageError."""
+        file = self._disk.open(f"{directory}/{file_name(self.base_offset, LOG_SUFFIX)}")
+        if file.size != self.file.size:
+            raise StorageError(file.path, "move", f"{file.size} bytes, where {self.file.size} were copied")
+        self.close()
+        self.directory, self.file = directory, file
+        if self.index is not None and self.time_index is not None:
+            self.index.saved_count = self.time_index.saved_count = -1  # its files were not copied
+
     def close(self) -> None:
         """Forget the files; slices of them stay readable."""
         self.file.close()

@@ -27,7 +27,7 @@ class Segments:
     While `is_swapping` nothing may remove or cut the files of a settled segment: some are on their way to their names.
     """
 
-    __slots__ = ("_disk", "_settling", "active", "all", "is_swapping", "places", "sealed")
+    __slots__ = ("_disk", "_moving_to", "_settling", "active", "all", "cuts", "is_swapping", "places", "sealed")
 
     def __init__(self, disk: Disk, segments: list[Segment]) -> None:
         self._disk = disk
@@ -37,6 +37,8 @@ class Segments:
         self.is_swapping = False
         self.sealed = [segment for segment in segments[:-1] if segment.index is not None]  # since the last `begin_settling`
         self._settling: list[Segment] = []
+        self._moving_to = ""  # the directory in which every segment is to be, once a move has come that far
+        self.cuts = 0
 
     # -- towards the disk
 
@@ -101,9 +103,31 @@ class Segments:
             segment.close()
         return retired
 
+    def move_active(self, directory: str) -> None:
+        """Go on in the copy that lies in another directory; the sealed ones follow. Raises StorageError, and then nothing has changed."""
+        assert self.is_all_settled
+        self.active.move(directory)
+        self._moving_to = directory
+        self.places.clear()
+
+    def move_sealed(self, count: int) -> bool:
+        """Read `count` more sealed segments from where the log is now; True if all are. Raises StorageError."""
+        for segment in self.all:
+            if count and self._moving_to and segment.directory != self._moving_to:
+                segment.move(self._moving_to)
+                count -= 1
+        return not self._moving_to or all(segment.directory == self._moving_to for segment in self.all)
+
+    @property
+    def is_all_settled(self) -> bool:
+        """Whether every segment but the active one is settled."""
+        return not self.sealed and not self._settling
+
     def cut(self, offset: Offset) -> tuple[Offset, list[DiskFile]]:
         """Drop every batch that reaches `offset` or beyond it: (the offset that follows then, the files to sync). Raises StorageError."""
         assert not self.is_swapping, "what is compacted is committed, and nobody cuts it off while its files change their names"
+        self.move_sealed(len(self.all))
+        self.cuts += 1
         self.places.clear()
         while len(self.all) > 1 and self.all[-1].base_offset >= offset:
             remove_segment(self._disk, self.all.pop())

@@ -93,6 +93,7 @@ class Cleaning:
         self._rendered: dict[Directory, dict[TopicPartition, Offset]] = {}
         self._dirty: dict[Directory, None] = {}
         self._uncleanable: dict[Partition, None] = {}
+        self._paused: dict[Partition, None] = {}
         for directory in directories:
             self._read_checkpoint(directory)
 
@@ -114,11 +115,32 @@ class Cleaning:
     def removed(self, partition: Partition, directory: Directory) -> None:
         """A log is gone: its checkpoint must not vouch for the next topic of its name."""
         self._uncleanable.pop(partition, None)
+        self._paused.pop(partition, None)
         work = self._rounds.get(partition)
         if work is not None and work.ticket is None:
             self._drop(work)  # its next job would meet, under the same paths, the files of another log
         if partition.topic_partition in self._named.get(directory, {}):
             self._dirty[directory] = None
+
+    def pause(self, partition: Partition) -> bool:
+        """Leave a log as it is until `resume`; gives whether no job touches it any more."""
+        self._paused[partition] = None
+        work = self._rounds.get(partition)
+        if work is not None and work.ticket is None:
+            self._drop(work)
+        return partition not in self._rounds
+
+    def resume(self, partition: Partition) -> None:
+        """A log may be compacted again."""
+        if self._paused.pop(partition, partition) is None and not partition.log.is_closed:
+            self.watch(partition)
+
+    def moved(self, partition: Partition, home: Directory, target: Directory) -> None:
+        """A log lies in another directory now, and how far it is clean is to be written down there."""
+        if partition.topic_partition in self._named.get(home, {}):
+            self._dirty[home] = None
+        if partition.log.settings.is_compacted:
+            self._dirty[target] = None
 
     def holds(self, topic_partition: TopicPartition, directory: Directory) -> bool:
         """Whether a job may still touch the files of a partition of this name, or the checkpoint of its directory names it."""
@@ -184,7 +206,7 @@ class Cleaning:
         self.look_at_us = None
         for directory, partition in self._compacted():
             self.look_at_us = Micros(now.mono_us + 1000 * self.limits.backoff_ms)
-            if partition in self._rounds or partition in self._uncleanable:
+            if partition in self._rounds or partition in self._uncleanable or partition in self._paused:
                 continue
             try:
                 choice = judge(partition.log, partition.high_watermark, now.wall_ms)
@@ -240,6 +262,8 @@ class Cleaning:
             self._drop(work)
         elif work.is_committing is not None:
             self._committed(work)
+        elif work.partition in self._paused:
+            self._drop(work)
         elif isinstance(result, Progress):
             return self._progressed(work, result, now)
         return []
@@ -281,6 +305,8 @@ class Cleaning:
         except StorageError as error:
             self._failed(work, error)
         work.is_committing = None
+        if work.partition in self._paused:
+            self._drop(work)
 
     def _failed(self, work: _Work, error: StorageError) -> None:
         """The disk refused; unless retention took a segment away that the round was still to read, which is no fault."""

@@ -39,6 +39,8 @@ class Directory:
         "_trace",
         "_unsynced_bytes",
         "_unsynced_bytes_max",
+        "checkpoints_begun",
+        "checkpoints_done",
         "error",
         "is_congested",
         "log_dir",
@@ -60,6 +62,8 @@ class Directory:
         self.log_dir = log_dir
         self._checkpoint_at_us: Micros | None = None
         self._is_checkpointing = False
+        self.checkpoints_begun = 0
+        self.checkpoints_done = 0
         self._checkpoint_interval_us = checkpoint_interval_ms * 1000
         self._log_start_interval_us = log_start_interval_ms * 1000
         self._checkpointed_starts: list[tuple[Partition, Offset]] = []  # by the checkpoint that is in flight
@@ -144,6 +148,7 @@ class Directory:
         """The job that writes down recovery points and high watermarks as they are now."""
         self._checkpoint_at_us = None
         self._is_checkpointing = True
+        self.checkpoints_begun += 1
         self._checkpointed_starts = [(partition, partition.log.log_start_offset) for partition in self.partitions]
         limits = {partition.topic_partition: offset for partition, offset in self._cuts.items() if partition in self.partitions}
         return self.log_dir.checkpoint_job(self.high_watermarks(), limits)
@@ -155,6 +160,7 @@ class Directory:
         if error is not None:
             self.storage_failed(error)
             return
+        self.checkpoints_done = self.checkpoints_begun
         self.log_dir.checkpointed()
         cuts, self._cuts = self._cuts, {}
         for partition, offset in cuts.items():
@@ -173,6 +179,20 @@ class Directory:
         """Somebody waits for a checkpoint that is rendered from now on."""
         if self.error is None:
             self._checkpoint_at_us = now.mono_us
+
+    def let_go(self, partition: Partition, now: Instant) -> tuple[str, str]:
+        """The files of a partition are in another directory now: where they lay here, and the name that they are to get."""
+        del self.partitions[partition]
+        self._dirty.pop(partition, None)
+        self._cuts.pop(partition, None)
+        self.checkpoint_now(now)  # until then it vouches for the name
+        return self.log_dir.let_go(partition.log)
+
+    def take_in(self, partition: Partition, now: Instant) -> None:
+        """The files of a partition are here now."""
+        self.log_dir.adopt(partition.log)
+        self.partitions[partition] = None
+        partition.move_to(self, now)
 
     def cut(self, partition: Partition, offset: Offset, now: Instant) -> bool:
         """Drop what reaches `offset` or beyond it from a log that nobody appends to: now, or once no checkpoint vouches for it any more.

@@ -70,6 +70,7 @@ class Partition:
         "_flush_messages",
         "_flush_us",
         "_home",
+        "_is_held",
         "_released",
         "_waits_for_sync",
         "durable_log_start",
@@ -91,6 +92,7 @@ class Partition:
         self._released = released
         self._home = home
         self._waits_for_sync = True
+        self._is_held = False  # the high watermark stands still
         self.in_sync_min = 1
         self.durable_log_start = log.log_start_offset
         self._awaits_log_start: list[tuple[Offset, object]] = []
@@ -364,7 +366,7 @@ class Partition:
 
     def _own_end_moved(self, end_offset: Offset) -> None:
         leader = self.leader
-        if leader is not None and leader.own_end_moved(end_offset):
+        if leader is not None and not self._is_held and leader.own_end_moved(end_offset):
             self.purgatory.release(leader.high_watermark, self._released)
 
     def storage_failed(self, error: StorageError) -> None:
@@ -375,6 +377,21 @@ class Partition:
         """The disk refused; what to raise to whoever asked."""
         self.storage_failed(error)
         return PartitionUnavailable(ErrorCode.KAFKA_STORAGE_ERROR)
+
+    # -- moves between log directories
+
+    def move_to(self, home: Home, now: Instant) -> None:
+        """The log lies in another directory now. Until `moved` nothing more counts as committed: a crash could bring the old one back."""
+        self._home = home
+        self._is_held = True
+        home.mark_dirty(self, 0, now, within_us=0)
+        home.hurry()
+        home.log_start_moved(now, is_awaited=bool(self._awaits_log_start))
+
+    def moved(self) -> None:
+        """No crash brings the old log back."""
+        self._is_held = False
+        self._own_end_moved(self.log.recovery_point if self._waits_for_sync else self.log.log_end_offset)
 
     # -- endings
 

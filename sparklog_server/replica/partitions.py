@@ -1,6 +1,6 @@
 """Every partition this node holds, kept in step with the metadata image, over all its log directories."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator
 
 from sparklog.effects import Effect, Run, Sync
 from sparklog.errors import ErrorCode
@@ -12,12 +12,11 @@ from sparklog_server.log.settings import LogSettings
 from sparklog_server.metadata.image import TOPIC_RESOURCE, MetadataDelta, MetadataImage, PartitionImage
 from sparklog_server.replica.cleaning import Cleaning
 from sparklog_server.replica.directory import Directory, Trace
+from sparklog_server.replica.homes import Homes
+from sparklog_server.replica.moving import Moving
 from sparklog_server.replica.openings import IN_TURN_MAX, Begun, Openings
 from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.retention import Retention
-
-RESERVED_DIRECTORIES = 100
-"""Directory ids below this are no directories: unassigned, lost, migrating (KIP-858)."""
 
 
 class Partitions:
@@ -53,7 +52,6 @@ class Partitions:
         self._in_sync_min_for = in_sync_min_for
         self._waits_for_sync = waits_for_sync
         self._parked_max = parked_max
-        self._is_missing_directories = is_missing_directories
         self._offline: dict[TopicPartition, None] = {}  # the image places them here, in a directory that cannot be used
         self._trace = trace
         self._by_topic: dict[str, dict[int, Partition]] = {}
@@ -65,6 +63,10 @@ class Partitions:
         self._wanted: dict[TopicPartition, tuple[Uuid, PartitionImage]] = {}
         self._waiting: dict[TopicPartition, None] = {}  # of the wanted, those whose names are held
         self.cleaning: Cleaning | None = None
+        self.moving: Moving | None = None
+        self._homes = Homes(
+            directories, is_missing=is_missing_directories, settings_for=settings_for, remove=self._openings.remove, trace=trace
+        )
 
     def find(self, topic: str, index: int) -> Partition | None:
         """The partition, or None if it is not on this node."""
@@ -100,7 +102,23 @@ class Partitions:
                 self._reconfigure(name, delta.after, now)
         if delta.before.offset < 0:
             self._set_strays_aside()
+            effects.extend(self._discard_copies())
+        effects.extend(self.jobs)
+        self.jobs.clear()
         return effects
+
+    def _discard_copies(self) -> list[Run]:
+        """After the first image: the copies of logs that no topic claims, or that are of another topic of the name."""
+        if self.moving is None:
+            return []
+        online = [directory for directory in self.directories if directory.error is None]
+        paths = [
+            path
+            for directory in online
+            for topic_partition in sorted(directory.log_dir.futures.keys() - self._offline.keys())
+            for path in directory.log_dir.take_futures(topic_partition)
+        ]
+        return self.moving.discard(paths)
 
     def _set_strays_aside(self) -> None:
         """After the first image: the logs that no topic claims, left by a crash between a deletion and its renaming (or metadata lost)."""
@@ -120,6 +138,7 @@ class Partitions:
         partition = self.find(topic_partition.topic, topic_partition.partition)
         if partition is None:
             self._offline.pop(topic_partition, None)
+            self.jobs.extend(self._homes.settle(topic_partition, topic_id, placement.directory_of(self._node_id), now))
             self._wanted[topic_partition] = topic_id, placement
             return
         leader = partition.leader
@@ -155,7 +174,13 @@ class Partitions:
             if topic_partition not in self._wanted:
                 continue
             topic_id, placement = self._wanted[topic_partition]
-            home = self._home_of(topic_partition, placement.directory_of(self._node_id), missing)
+            home = self._homes.find(
+                topic_partition,
+                placement.directory_of(self._node_id),
+                wish=None if self.moving is None else self.moving.wishes.get(topic_partition),
+                loads=lambda directory: len(directory.partitions) + self._openings.awaited(directory),
+                missing=missing,
+            )
             if home is None:
                 self._trace("partition-has-no-directory", partition=str(topic_partition))
             if home is None or not self._is_usable(topic_partition, topic_id, home):
@@ -207,6 +232,8 @@ class Partitions:
             return True
         if topic_partition in self.retention.renaming or self._openings.holds(topic_partition):
             return True
+        if self.moving is not None and self.moving.holds(topic_partition, home):
+            return True
         return self.cleaning is not None and self.cleaning.holds(topic_partition, home)
 
     def _begin(self, wanted: Wanted, home: Directory, now: Instant) -> None:
@@ -250,34 +277,14 @@ class Partitions:
         if self.cleaning is not None:
             self.cleaning.watch(partition)
         siblings[topic_partition.partition] = partition
+        if self.moving is not None:
+            self.jobs.extend(self.moving.serve(partition, home, self.directories, placement.directory_of(self._node_id)))
         if placement.leader == self._node_id:
             self._lead(partition, placement, now)
 
     def _give_up(self, topic_partition: TopicPartition) -> None:
         if self._wanted.pop(topic_partition, None) is not None:
             self._offline[topic_partition] = None
-
-    def _home_of(self, topic_partition: TopicPartition, directory_id: Uuid | None, missing: Mapping[Directory, Sized]) -> Directory | None:
-        """Where the log lies already; else the directory the controller chose; else the one with the fewest partitions.
-
-        None if the log may lie in a directory that is offline: another begun elsewhere would pass for it. `missing` has those that are
-        to be begun in this turn.
-        """
-        online = [directory for directory in self.directories if directory.error is None]
-        for directory in online:
-            if topic_partition in directory.log_dir.logs or topic_partition in directory.log_dir.damaged:
-                return directory
-        for directory in online:
-            if directory.log_dir.directory_id == directory_id:
-                return directory
-        is_chosen = directory_id is not None and int.from_bytes(directory_id, "big") >= RESERVED_DIRECTORIES
-        if is_chosen and (self._is_missing_directories or len(online) < len(self.directories)):
-            return None
-
-        def load(directory: Directory) -> int:
-            return len(directory.partitions) + len(missing.get(directory, ())) + self._openings.awaited(directory)
-
-        return min(online, key=load, default=None)
 
     def _lead(self, partition: Partition, placement: PartitionImage, now: Instant) -> None:
         home = next(directory for directory in self.directories if partition in directory.partitions)
@@ -300,6 +307,8 @@ class Partitions:
         partitions = self._by_topic.pop(topic, {})
         for partition in partitions.values():
             partition.close()
+            if self.moving is not None:
+                effects.extend(self.moving.removed(partition))
         for directory in self.directories:
             removed = [partition for partition in partitions.values() if directory.partitions.pop(partition, partition) is None]
             if directory.error is None:
@@ -336,8 +345,9 @@ class Partitions:
         return runs
 
     def due_cleaning(self, now: Instant) -> list[Run]:
-        """The jobs of compaction that should begin now."""
-        return [] if self.cleaning is None else self.cleaning.due_jobs(now)
+        """The jobs of compaction, and of moves between directories, that should begin now."""
+        runs = [] if self.cleaning is None else self.cleaning.due_jobs(now)
+        return runs if self.moving is None else runs + self.moving.due_jobs(now)
 
     def due_retention(self, now: Instant) -> list[Run]:
         """The jobs of retention that should begin now."""
@@ -348,6 +358,8 @@ class Partitions:
         earliest = self.retention.deadline()
         for directory in self.directories:
             earliest = earlier(earliest, directory.deadline())
+        if self.moving is not None:
+            earliest = earlier(earliest, self.moving.deadline())
         return earliest if self.cleaning is None else earlier(earliest, self.cleaning.deadline())
 
     def hurry(self) -> None:
@@ -363,12 +375,16 @@ class Partitions:
                 directory.storage_failed(result)
             elif directory.error is None:
                 directory.synced(now)
+            if self.moving is not None:
+                self.jobs.extend(self.moving.advance(now))
             return True
         directory = self._checkpoints.pop(ticket, None)
         if directory is not None:
             directory.checkpoint_finished(result if isinstance(result, StorageError) else None, now)
         elif not self._job_finished(ticket, result, now):
             return False
+        if self.moving is not None:
+            self.jobs.extend(self.moving.advance(now))
         if self._waiting:
             waiting, self._waiting = self._waiting, {}
             self.jobs.extend(self._open(waiting, now))
@@ -385,6 +401,8 @@ class Partitions:
         followed = self.retention.finished(ticket, result, now)
         if followed is None and self.cleaning is not None:
             followed = self.cleaning.finished(ticket, result, now)
+        if followed is None and self.moving is not None:
+            followed = self.moving.finished(ticket, result, now)
         self.jobs.extend(followed or ())
         return followed is not None
 
@@ -397,7 +415,8 @@ class Partitions:
     def is_quiet(self) -> bool:
         """Whether everything appended is durable, as far as it ever will be, and no checkpoint is being written."""
         is_clean = self.cleaning is None or self.cleaning.is_quiet
-        is_settled = is_clean and self.retention.is_quiet and self._openings.is_quiet and not self._checkpoints
+        is_moved = self.moving is None or self.moving.is_quiet
+        is_settled = is_clean and is_moved and self.retention.is_quiet and self._openings.is_quiet and not self._checkpoints
         return is_settled and all(directory.is_quiet for directory in self.directories)
 
     # -- endings
@@ -409,9 +428,13 @@ class Partitions:
         self._waiting.clear()
         if self.cleaning is not None:
             self.cleaning.stop()
+        if self.moving is not None:
+            self.moving.stop()
 
     def close(self, now: Instant) -> None:
         """Close every log cleanly, with its checkpoints; offline directories are left as they are."""
+        if self.moving is not None:
+            self.moving.close()
         for directory in self.directories:
             if directory.error is not None:
                 continue

@@ -1,9 +1,15 @@
-"""DescribeLogDirs: what lies in the data directories of this broker, and how much room they have (KIP-113, KIP-827)."""
+"""What lies in the data directories of this broker, how much room they have, and moves between them (KIP-113, KIP-827)."""
 
 from collections.abc import Mapping
 
 from sparklog.errors import ErrorCode
-from sparklog.model import Instant
+from sparklog.model import Instant, TopicPartition
+from sparklog.wire.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
 from sparklog.wire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -16,9 +22,11 @@ from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resour
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.disk.door import StorageError
+from sparklog_server.log.futures import future_name
 from sparklog_server.log.log_dir import LogDir
 from sparklog_server.replica.directory import Directory
 
+_NAME_MAX = 255
 _Room = tuple[int, int] | None
 """(total, usable) bytes of a file system; None if it cannot be asked."""
 
@@ -33,7 +41,8 @@ def describe_log_dirs(context: Context, call: Call, request: DescribeLogDirsRequ
         for topic in request.topics:
             wanted[topic.topic] = wanted.get(topic.topic, frozenset()) | frozenset(topic.partitions)
     online = {one.log_dir.path: one for one in context.partitions.directories if one.error is None}
-    results = {path: _described(path, online.get(path), wanted) for path in context.settings.log_dirs}
+    copies = _copies(context)
+    results = {path: _described(path, online.get(path), wanted, copies) for path in context.settings.log_dirs}
 
     def room_of_all() -> object:
         return {path: _room(directory.log_dir) for path, directory in online.items()}
@@ -42,7 +51,7 @@ def describe_log_dirs(context: Context, call: Call, request: DescribeLogDirsRequ
         assert isinstance(result, Mapping)
         for path, room in result.items():
             if room is None:
-                results[path] = _described(path, None, wanted)
+                results[path] = _described(path, None, wanted, {})
             else:
                 results[path].total_bytes, results[path].usable_bytes = room
         return DescribeLogDirsResponse(results=list(results.values()))
@@ -58,7 +67,21 @@ def _room(log_dir: LogDir) -> _Room:
         return None
 
 
-def _described(path: str, directory: Directory | None, wanted: Mapping[str, frozenset[int]] | None) -> DescribeLogDirsResult:
+_Copies = Mapping[Directory, list[tuple[TopicPartition, int, int]]]
+"""(partition, bytes, offset lag) of the copies of moves, by the directory that they grow in."""
+
+
+def _copies(context: Context) -> _Copies:
+    copies: dict[Directory, list[tuple[TopicPartition, int, int]]] = {}
+    if context.partitions.moving is not None:
+        for directory, partition, size, lag in context.partitions.moving.copies():
+            copies.setdefault(directory, []).append((partition.topic_partition, size, lag))
+    return copies
+
+
+def _described(
+    path: str, directory: Directory | None, wanted: Mapping[str, frozenset[int]] | None, copies: _Copies
+) -> DescribeLogDirsResult:
     """One directory; None is one that cannot be used."""
     result = DescribeLogDirsResult(log_dir=path)
     if directory is None:
@@ -72,5 +95,50 @@ def _described(path: str, directory: Directory | None, wanted: Mapping[str, froz
         lag = 0 if partition.leader is None else max(partition.high_watermark - partition.log.log_end_offset, 0)
         told = topics.setdefault(topic, DescribeLogDirsTopic(name=topic))
         told.partitions.append(DescribeLogDirsPartition(partition_index=index, partition_size=partition.log.size, offset_lag=lag))
+    for (topic, index), size, lag in copies.get(directory, ()):
+        if wanted is None or index in wanted.get(topic, ()):
+            told = topics.setdefault(topic, DescribeLogDirsTopic(name=topic))
+            told.partitions.append(DescribeLogDirsPartition(index, size, lag, True))
     result.topics = list(topics.values())
     return result
+
+
+# -- moves
+
+
+def alter_replica_log_dirs(context: Context, call: Call, request: AlterReplicaLogDirsRequest, now: Instant) -> AlterReplicaLogDirsResponse:
+    """Have replicas move to other directories of this broker, each by itself; what they are asked last counts. Jobs do the work."""
+    asked = {TopicPartition(topic.name, index): one.path for one in request.dirs for topic in one.topics for index in topic.partitions}
+    is_allowed = context.allow(call, Operation.ALTER, Resource.CLUSTER, CLUSTER_NAME)
+    results: dict[str, AlterReplicaLogDirTopicResult] = {}
+    for topic_partition, path in asked.items():
+        code = _move(context, topic_partition, path, now) if is_allowed else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        told = results.setdefault(topic_partition.topic, AlterReplicaLogDirTopicResult(topic_partition.topic, []))
+        told.partitions.append(AlterReplicaLogDirPartitionResult(topic_partition.partition, code))
+    return AlterReplicaLogDirsResponse(results=list(results.values()))
+
+
+def _move(context: Context, topic_partition: TopicPartition, path: str, now: Instant) -> ErrorCode:
+    partitions = context.partitions
+    assert partitions.moving is not None
+    if len(future_name(topic_partition, bytes(16))) > _NAME_MAX:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    if path not in context.settings.log_dirs:
+        return ErrorCode.LOG_DIR_NOT_FOUND
+    target = next((one for one in partitions.directories if one.log_dir.path == path and one.error is None), None)
+    if target is None:
+        return ErrorCode.KAFKA_STORAGE_ERROR
+    partition = partitions.find(*topic_partition)
+    if partition is None:
+        if partitions.absence(*topic_partition) is ErrorCode.KAFKA_STORAGE_ERROR:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        if topic_partition.partition >= 0:
+            partitions.moving.wish(topic_partition, target)
+        return ErrorCode.REPLICA_NOT_AVAILABLE
+    home = next(one for one in partitions.directories if partition in one.partitions)
+    if home.error is not None or partition.error is ErrorCode.KAFKA_STORAGE_ERROR:
+        return ErrorCode.KAFKA_STORAGE_ERROR
+    if target is not home and len(partitions.directories) < len(context.settings.log_dirs):
+        return ErrorCode.KAFKA_STORAGE_ERROR  # a copy of it may lie in the directory that could not be opened
+    context.effects.extend(partitions.moving.move(partition, home, target, now))
+    return ErrorCode.NONE

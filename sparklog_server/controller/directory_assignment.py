@@ -1,0 +1,83 @@
+"""A broker tells in which of its directories replicas lie, or are about to lie (KIP-858)."""
+
+import msgspec
+
+from sparklog.errors import ErrorCode
+from sparklog.model import NodeId, Uuid
+from sparklog.wire.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsResponse,
+    AssignReplicasToDirsResponseDirectoryData,
+    AssignReplicasToDirsResponsePartitionData,
+    AssignReplicasToDirsResponseTopicData,
+)
+from sparklog.wire.schema import Message
+from sparklog_server.metadata.image import MetadataImage, PartitionImage
+from sparklog_server.metadata.records import NO_LEADER_CHANGE, PartitionChangeRecord
+from sparklog_server.outcome import Outcome
+
+from .elections import SettingsFor, acceptable, change_of
+from .topics import RECORDS_PER_REQUEST_MAX
+
+
+def assign_replicas_to_dirs(
+    image: MetadataImage, request: AssignReplicasToDirsRequest, settings_for: SettingsFor
+) -> Outcome[Message, AssignReplicasToDirsResponse]:
+    """Write down the directories of a broker's replicas, each by itself; the epoch of the broker is checked before.
+
+    Where the new directory is offline the broker leads no more, and where the old one was it may lead again.
+    """
+    node = NodeId(request.broker_id)
+    assigned: dict[tuple[Uuid, int], Message] = {}  # by this request; the last one counts
+    told: list[AssignReplicasToDirsResponseDirectoryData] = []
+    for directory in request.directories:
+        topics: list[AssignReplicasToDirsResponseTopicData] = []
+        for topic in directory.topics:
+            partitions: list[AssignReplicasToDirsResponsePartitionData] = []
+            for asked in topic.partitions:
+                code = _refusal(image, node, Uuid(topic.topic_id), asked.partition_index)
+                if code is ErrorCode.NONE:
+                    key = Uuid(topic.topic_id), asked.partition_index
+                    assigned[key] = _assigned(image, node, *key, Uuid(directory.id), settings_for)
+                partitions.append(AssignReplicasToDirsResponsePartitionData(asked.partition_index, code))
+            topics.append(AssignReplicasToDirsResponseTopicData(topic.topic_id, partitions))
+        told.append(AssignReplicasToDirsResponseDirectoryData(directory.id, topics))
+    if len(assigned) > RECORDS_PER_REQUEST_MAX:
+        return Outcome((), AssignReplicasToDirsResponse(error_code=ErrorCode.POLICY_VIOLATION))
+    records = tuple(record for key, record in assigned.items() if _changes(image, node, *key, record))
+    return Outcome(records, AssignReplicasToDirsResponse(directories=told), is_atomic=False)
+
+
+def _refusal(image: MetadataImage, node: NodeId, topic_id: Uuid, index: int) -> ErrorCode:
+    topic = image.topics_by_id.get(topic_id)
+    if topic is None:
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    if not 0 <= index < len(topic.partitions):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.NONE if node in topic.partitions[index].replicas else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def _assigned(
+    image: MetadataImage, node: NodeId, topic_id: Uuid, index: int, directory: Uuid, settings_for: SettingsFor
+) -> PartitionChangeRecord:
+    topic = image.topics_by_id[topic_id]
+    before = topic.partitions[index]
+    directories = tuple(directory if replica == node else lies for replica, lies in zip(before.replicas, before.directories, strict=True))
+    partition: PartitionImage = msgspec.structs.replace(before, directories=directories)
+    change = change_of(
+        partition,
+        topic_id,
+        index,
+        isr=partition.isr,
+        is_acceptable=acceptable(image, partition),
+        is_unclean_allowed=settings_for(topic.name).unclean_leader_election_enable,
+    ) or PartitionChangeRecord(partition_id=index, topic_id=topic_id)
+    change.directories = list(directories)
+    return change
+
+
+def _changes(image: MetadataImage, node: NodeId, topic_id: Uuid, index: int, record: Message) -> bool:
+    """Whether a record says anything new: what is as it was is not written again."""
+    assert isinstance(record, PartitionChangeRecord)
+    partition = image.topics_by_id[topic_id].partitions[index]
+    return tuple(record.directories or ()) != partition.directories or record.isr is not None or record.leader != NO_LEADER_CHANGE

@@ -1,0 +1,156 @@
+"""The copy of a log in another log directory, as it grows: whole segments first, then the active one, byte for byte.
+
+    <topic>-<n>.<uuid>-future/     .log files, each with its indexes once it is sealed; snapshots, leader epochs, partition.metadata
+
+A job copies some pieces and makes them durable before it returns, so what is left for the turn of the swap is little, and little of it is
+unsynced. The copy has no state but its files: their sizes say how far it is. Whoever copies sees to it that nothing is cut off or
+compacted meanwhile; that segments go by retention is told by `gone`.
+"""
+
+from typing import NamedTuple
+
+from sparklog.model import Offset, Uuid
+from sparklog_server.disk.door import Disk, DiskFile, StorageError
+
+from .identity import write_topic_id
+from .recovery import EPOCH_FILE
+from .segment import INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX, file_name
+from .txn_index import TXN_INDEX_SUFFIX
+
+_WINDOW_BYTES = 256 << 10
+"""What is read at once: so little that to make room for it does not hold up the loop."""
+_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
+
+
+class Piece(NamedTuple):
+    """The bytes of a segment's log up to `end`; with `is_sealed` they are all, and the index files go along."""
+
+    base_offset: Offset
+    end: int
+    is_sealed: bool
+
+
+class Copying(NamedTuple):
+    """What one job is to do. `snapshots` are those to bring along if they are there; with `leftovers` it is the first job of a copy."""
+
+    source: str
+    target: str
+    pieces: tuple[Piece, ...]
+    gone: tuple[Offset, ...]
+    snapshots: tuple[Offset, ...]
+    topic_id: Uuid
+    leftovers: tuple[str, ...] | None
+
+
+class Copied(NamedTuple):
+    """What a job has come to; its pieces are durable."""
+
+    io_bytes: int
+    pieces: tuple[Piece, ...]
+
+
+class SourceFailed(NamedTuple):
+    """The log that is copied could not be read, which is a fault only if the file should be there."""
+
+    error: StorageError
+
+
+def copy(disk: Disk, todo: Copying) -> Copied | SourceFailed:
+    """Bring a copy further. Blocks. Raises StorageError for the target's disk."""
+    if todo.leftovers is not None:
+        disk.remove(*todo.leftovers)
+        disk.make_directory(todo.target)
+        disk.sync([write_topic_id(disk, todo.target, todo.topic_id)])
+    for base_offset in todo.gone:
+        # The log last: without it nobody takes the others for a segment's.
+        disk.remove(*(f"{todo.target}/{file_name(base_offset, suffix)}" for suffix in reversed(_SUFFIXES)))
+    before = 0
+    files: list[DiskFile] = []
+    try:
+        for piece in todo.pieces:
+            before += _copy_piece(disk, todo, piece, files)
+        names = [EPOCH_FILE, *(file_name(offset, SNAPSHOT_SUFFIX) for offset in todo.snapshots)]
+        for name in names:
+            _copy_small(disk, todo, name, files)
+    except _SourceError as error:
+        return SourceFailed(error.error)
+    disk.sync(files)
+    for file in files:
+        file.close()
+    return Copied(before, todo.pieces)
+
+
+class _SourceError(Exception):
+    def __init__(self, error: StorageError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def _copy_piece(disk: Disk, todo: Copying, piece: Piece, files: list[DiskFile]) -> int:
+    grown = 0
+    for suffix in (LOG_SUFFIX, TXN_INDEX_SUFFIX):
+        name = file_name(piece.base_offset, suffix)
+        try:
+            source = disk.open(f"{todo.source}/{name}")
+        except StorageError as error:
+            if suffix == TXN_INDEX_SUFFIX and name not in disk.list(todo.source):
+                continue  # few segments have one
+            raise _SourceError(error) from error
+        target = disk.open(f"{todo.target}/{name}", create=True)
+        files.append(target)
+        grown += _grow(source, target, piece.end if suffix == LOG_SUFFIX else source.size)
+        source.close()
+    if piece.is_sealed:
+        for suffix in (TIME_INDEX_SUFFIX, INDEX_SUFFIX):
+            grown += _copy_small(disk, todo, file_name(piece.base_offset, suffix), files)
+    grown += _copy_small(disk, todo, file_name(piece.base_offset, SNAPSHOT_SUFFIX), files)
+    return grown
+
+
+def _grow(source: DiskFile, target: DiskFile, end: int) -> int:
+    begin = target.size
+    while target.size < end:
+        try:
+            window = source.pread(target.size, min(_WINDOW_BYTES, end - target.size))
+        except StorageError as error:
+            raise _SourceError(error) from error
+        if not window:
+            raise _SourceError(StorageError(source.path, "read", f"{source.size} bytes, where there should be {end}"))
+        target.append(window)
+    return target.size - begin
+
+
+def _copy_small(disk: Disk, todo: Copying, name: str, files: list[DiskFile]) -> int:
+    """A file that is written whole; none is left where there is none."""
+    try:
+        content = disk.read(f"{todo.source}/{name}")
+    except StorageError as error:
+        raise _SourceError(error) from error
+    if content is None:
+        return 0
+    files.append(disk.replace(f"{todo.target}/{name}", content))
+    return len(content)
+
+
+def catch_up(disk: Disk, source: str, target: str, base_offset: Offset, *, end: int, bytes_max: int) -> bool:
+    """Copy what is left of the active segment, whose log ends at `end`, now; False if that is too much. Raises StorageError."""
+    grown: list[tuple[DiskFile, DiskFile]] = []
+    for suffix in (LOG_SUFFIX, TXN_INDEX_SUFFIX):
+        name = file_name(base_offset, suffix)
+        try:
+            old = disk.open(f"{source}/{name}")
+        except StorageError:
+            if suffix == TXN_INDEX_SUFFIX:
+                continue
+            raise
+        if suffix == LOG_SUFFIX:
+            old.size = end
+        grown.append((old, disk.open(f"{target}/{name}", create=True)))
+    if sum(old.size - new.size for old, new in grown) > bytes_max:
+        return False
+    for old, new in grown:
+        if old.size > new.size:
+            new.append(old.pread(new.size, old.size - new.size))
+        old.close()
+        new.close()
+    return True

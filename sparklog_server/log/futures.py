@@ -1,0 +1,55 @@
+"""The names of partition directories, and the copies of moves between log directories that a start finds.
+
+    <topic>-<n>                        a log                <topic>-<n>.<uuid>-future      the copy of one that lies elsewhere (KIP-113)
+
+In the turn of its swap a copy gets the name of a log, and only when that name lasts is the log that it was made from renamed to be deleted.
+So at any moment there is at least one log, and a crash may leave two, or a log and a copy that has gone on without it: of these the one
+that goes further is right, for nothing was promised of the other since. Byte for byte they are the same up to there.
+"""
+
+from typing import NamedTuple
+
+from sparklog.model import Offset, TopicPartition, Uuid
+from sparklog_server.disk.door import Disk
+
+from .segment import LOG_SUFFIX, Segment, offset_of
+
+FUTURE_SUFFIX = "-future"
+_UNIQUE_BYTES = 16
+
+
+class Future(NamedTuple):
+    """A copy that was found, and what the checkpoints of its directory say of the log that it may have become."""
+
+    name: str
+    topic_id: Uuid
+    recovery_point: Offset
+    log_start_offset: Offset
+
+
+def partition_of(name: str) -> TopicPartition | None:
+    """The partition whose directory has this name; None if it is no partition's."""
+    topic, dash, partition = name.rpartition("-")
+    if not dash or not topic or not (partition.isascii() and partition.isdecimal()) or str(int(partition)) != partition:
+        return None
+    return TopicPartition(topic, int(partition))
+
+
+def future_name(topic_partition: TopicPartition, unique: bytes) -> str:
+    """The name of a copy's directory, as Kafka has it; longer than 255 characters where the topic's name is too long to be moved."""
+    return f"{topic_partition}.{unique.hex()}{FUTURE_SUFFIX}"
+
+
+def partition_of_future(name: str) -> TopicPartition | None:
+    """The partition whose copy has this name; None if it is no copy."""
+    if not name.endswith(FUTURE_SUFFIX):
+        return None
+    return partition_of(name.removesuffix(FUTURE_SUFFIX).rpartition(".")[0])
+
+
+def may_be_further(disk: Disk, directory: str, active: Segment) -> bool:
+    """Whether a copy in `directory` may hold records that the log with this active segment has not. Raises StorageError."""
+    bases = [base_offset for name in disk.list(directory) if (base_offset := offset_of(name, LOG_SUFFIX)) is not None]
+    if not bases or bases[-1] != active.base_offset:
+        return bool(bases) and bases[-1] > active.base_offset
+    return disk.open(f"{directory}/{bases[-1]:020d}{LOG_SUFFIX}").size > active.file.size

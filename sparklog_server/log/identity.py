@@ -1,0 +1,105 @@
+"""Who a data directory belongs to, and which topic each partition in it: `meta.properties`, `partition.metadata`, and their UUIDs."""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable, Mapping
+
+from sparklog.model import ZERO_UUID, NodeId, Uuid
+from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_properties, render_properties
+from sparklog_server.disk.door import Disk, DiskFile
+
+META_FILE = "meta.properties"
+META_VERSION = "1"
+PARTITION_METADATA_FILE = "partition.metadata"
+_META_KEYS = frozenset(("version", "cluster.id", "node.id", "directory.id"))
+
+
+class DirectoryRefused(Exception):
+    """The directory belongs to another cluster or node, or its meta.properties cannot be read."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}/{META_FILE}: {reason}")
+        self.path = path
+        self.reason = reason
+
+
+def encode_uuid(uuid: Uuid) -> str:
+    """As Kafka writes it: 22 characters, URL-safe base64 without padding."""
+    return urlsafe_b64encode(uuid).decode().rstrip("=")
+
+
+def decode_uuid(text: str) -> Uuid:
+    """The sixteen bytes. Raises ValueError."""
+    uuid = urlsafe_b64decode(text.encode() + b"==")
+    if len(uuid) != len(ZERO_UUID):
+        raise ValueError(f"{text!r} is not a UUID in base64")
+    return Uuid(uuid)
+
+
+def new_uuid(entropy: Callable[[int], bytes]) -> Uuid:
+    """A random UUID (version 4) whose text does not begin with a dash, which a command line would take for an option."""
+    for _ in range(64):
+        raw = bytearray(entropy(16))
+        raw[6] = raw[6] & 0x0F | 0x40
+        raw[8] = raw[8] & 0x3F | 0x80
+        uuid = Uuid(bytes(raw))
+        if not encode_uuid(uuid).startswith("-"):
+            return uuid
+    raise AssertionError("entropy without entropy")
+
+
+def write_topic_id(disk: Disk, directory: str, topic_id: Uuid) -> DiskFile:
+    """Write down which topic a partition directory belongs to; the file is to be synced."""
+    metadata = disk.open(f"{directory}/{PARTITION_METADATA_FILE}", create=True)
+    metadata.truncate(0)
+    metadata.append(f"version: 0\ntopic_id: {encode_uuid(topic_id)}".encode())
+    return metadata
+
+
+def read_topic_id(disk: Disk, directory: str) -> Uuid:
+    """The topic id of a partition directory; zero if it is not known (the file never reached the disk)."""
+    content = disk.read(f"{directory}/{PARTITION_METADATA_FILE}")
+    for line in (content or b"").decode(errors="replace").splitlines():
+        key, _, value = line.partition(":")
+        if key == "topic_id":
+            try:
+                return decode_uuid(value.strip())
+            except ValueError:
+                return ZERO_UUID
+    return ZERO_UUID
+
+
+def read_meta(disk: Disk, path: str, *, node_id: NodeId, cluster_id: str | None, entropy: Callable[[int], bytes]) -> dict[str, str]:
+    """meta.properties, checked, and written if it is missing or lacks the directory's id."""
+    content = disk.read(f"{path}/{META_FILE}")
+    if content is None:
+        meta = {"version": META_VERSION, "cluster.id": cluster_id or encode_uuid(new_uuid(entropy)), "node.id": str(node_id)}
+    else:
+        try:
+            meta = parse_properties(content)
+        except CheckpointCorrupt as error:
+            raise DirectoryRefused(path, str(error)) from error
+        _check_meta(path, meta, node_id=node_id, cluster_id=cluster_id)
+    strangers = meta.keys() - _META_KEYS
+    if "directory.id" not in meta and strangers:
+        raise DirectoryRefused(
+            path, f"directory.id is missing, but there is {', '.join(sorted(strangers))}: correct it, or remove that line"
+        )
+    if "directory.id" not in meta:
+        meta["directory.id"] = encode_uuid(new_uuid(entropy))
+        disk.write(f"{path}/{META_FILE}", render_properties(meta))
+    try:
+        decode_uuid(meta["directory.id"])
+    except ValueError as error:
+        raise DirectoryRefused(path, f"directory.id: {error}") from error
+    return meta
+
+
+def _check_meta(path: str, meta: Mapping[str, str], *, node_id: NodeId, cluster_id: str | None) -> None:
+    if meta.get("version") != META_VERSION:
+        raise DirectoryRefused(path, f"version is {meta.get('version')}, but this broker reads version {META_VERSION}")
+    if not meta.get("cluster.id"):
+        raise DirectoryRefused(path, "cluster.id is missing")
+    if cluster_id is not None and meta["cluster.id"] != cluster_id:
+        raise DirectoryRefused(path, f"belongs to cluster {meta['cluster.id']}, but this node is of cluster {cluster_id}")
+    if meta.get("node.id") != str(node_id):
+        raise DirectoryRefused(path, f"belongs to node {meta.get('node.id')}, but this is node {node_id}")

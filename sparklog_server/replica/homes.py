@@ -1,0 +1,109 @@
+"""In which log directory a replica lives: where its log lies, where the controller wants it, or where there is room.
+
+A crash while a replica moved between directories may leave two logs of it, or a log and a copy that went on without it. The one that goes
+further is taken, and of equals the one where the controller has it; see `log/futures`. The other is removed.
+"""
+
+from collections.abc import Callable, Mapping, Sized
+
+from sparklog.effects import Run
+from sparklog.model import ZERO_UUID, Instant, TopicPartition, Uuid
+from sparklog_server.disk.door import StorageError
+from sparklog_server.log.damage import LogDamaged
+from sparklog_server.log.settings import LogSettings
+from sparklog_server.replica.directory import Directory, Trace
+
+RESERVED_DIRECTORIES = 100
+"""Directory ids below this are no directories: unassigned, lost, migrating (KIP-858)."""
+
+
+class Homes:
+    """The log directories of this node as places to live in. `is_missing` says that one at least could not be opened."""
+
+    def __init__(
+        self,
+        directories: list[Directory],
+        *,
+        is_missing: bool,
+        settings_for: Callable[[str], LogSettings],
+        remove: Callable[[Directory, list[TopicPartition]], list[Run]],
+        trace: Trace,
+    ) -> None:
+        self._directories = directories
+        self._is_missing = is_missing
+        self._settings_for = settings_for
+        self._remove = remove
+        self._trace = trace
+
+    def find(
+        self,
+        topic_partition: TopicPartition,
+        assigned: Uuid | None,
+        *,
+        wish: Directory | None,
+        loads: Callable[[Directory], int],
+        missing: Mapping[Directory, Sized],
+    ) -> Directory | None:
+        """Where the log lies already; else where an operator wants it; else the directory the controller chose; else the least loaded.
+
+        None if the log may lie in a directory that is offline: another begun elsewhere would pass for it, and so would one that was left
+        behind when the log moved there. `missing` has those that are to be begun in this turn.
+        """
+        online = [directory for directory in self._directories if directory.error is None]
+        chosen = next((directory for directory in online if directory.log_dir.directory_id == assigned), None)
+        is_lost = chosen is None and assigned is not None and int.from_bytes(assigned, "big") >= RESERVED_DIRECTORIES
+        if is_lost and (self._is_missing or len(online) < len(self._directories)):
+            return None
+        holders = [one for one in online if topic_partition in one.log_dir.logs or topic_partition in one.log_dir.damaged]
+        if holders:
+            return holders[0]
+        if wish is not None and wish.error is None:
+            return wish
+        return chosen or min(online, key=lambda directory: loads(directory) + len(missing.get(directory, ())), default=None)
+
+    def settle(self, topic_partition: TopicPartition, topic_id: Uuid, assigned: Uuid | None, now: Instant) -> list[Run]:
+        """At the first look at a partition: leave one log of it, if a move was interrupted. Blocks if there is a copy that may be right."""
+        online = [directory for directory in self._directories if directory.error is None]
+        runs: list[Run] = []
+        for directory in online:
+            if topic_partition in directory.log_dir.futures:
+                try:
+                    self._promote(directory, topic_partition, topic_id, assigned, now)
+                except (StorageError, LogDamaged) as error:
+                    self._trace("copy-not-usable", partition=str(topic_partition), path=directory.log_dir.path, reason=str(error))
+                    if isinstance(error, StorageError):
+                        directory.storage_failed(error)
+        rivals = [one for one in online if one.error is None and _has(one, topic_partition, topic_id)]
+        if len(rivals) > 1:
+            logs = {one: one.log_dir.logs[topic_partition] for one in rivals}
+            best = max(rivals, key=lambda one: (logs[one].log_end_offset, one.log_dir.directory_id == assigned))
+            for one in rivals:
+                if one is not best:
+                    logs[best].move_log_start(min(logs[one].log_start_offset, logs[best].log_end_offset))
+                    self._trace("move-settled", partition=str(topic_partition), kept=best.log_dir.path, removed=one.log_dir.path)
+                    runs += self._remove(one, [topic_partition])
+        return runs
+
+    def _promote(self, at: Directory, topic_partition: TopicPartition, topic_id: Uuid, assigned: Uuid | None, now: Instant) -> None:
+        """Take a copy for a log if it may go further than the one there is, or if there is none and the controller has it here."""
+        log_dir = at.log_dir
+        if topic_partition in log_dir.logs or topic_partition in log_dir.damaged:
+            return
+        online = [directory for directory in self._directories if directory.error is None]
+        holders = [one for one in online if topic_partition in one.log_dir.logs]
+        is_damaged = any(topic_partition in one.log_dir.damaged for one in online)
+        for future in list(log_dir.futures[topic_partition]):
+            if future.topic_id != topic_id or is_damaged:
+                continue
+            if holders:
+                is_wanted = all(log_dir.may_be_further(future, one.log_dir.logs[topic_partition]) for one in holders)
+            else:
+                is_wanted = log_dir.directory_id == assigned and not self._is_missing and len(online) == len(self._directories)
+            if is_wanted:
+                log_dir.promote(topic_partition, future, self._settings_for(topic_partition.topic), now)
+                return
+
+
+def _has(directory: Directory, topic_partition: TopicPartition, topic_id: Uuid) -> bool:
+    log = directory.log_dir.logs.get(topic_partition)
+    return log is not None and log.topic_id in (topic_id, ZERO_UUID)

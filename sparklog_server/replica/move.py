@@ -1,0 +1,166 @@
+"""One replica on its way to another log directory: how far its copy is, and what is to be copied next.
+
+    COPYING ── caught up, and the controller knows ──► swap, in a turn: SYNCING ──► CHECKPOINTING ──► NAMING ──► FOLLOWING ──► REMOVING
+       │
+       └── cancelled, or the log was deleted: the copy is removed
+
+Up to the swap the log is where it was, and the copy counts for nothing. From the swap on the log is in the new directory, and while it is
+SYNCING to NAMING a crash may bring the old one back, so its high watermark stands still.
+"""
+
+from enum import Enum, auto
+
+from sparklog.model import Offset, Ticket, TopicPartition, Uuid
+from sparklog_server.log.copying import Copying, Piece
+from sparklog_server.replica.directory import Directory
+from sparklog_server.replica.partition import Partition
+
+CATCH_UP_BYTES = 256 << 10
+"""How much may be left for the turn of the swap to copy."""
+
+
+class Stage(Enum):
+    """How far a move is."""
+
+    COPYING = auto()
+    SYNCING = auto()
+    CHECKPOINTING = auto()
+    NAMING = auto()
+    FOLLOWING = auto()
+    REMOVING = auto()
+
+
+class Move:
+    """Invariants: `copied` has the bytes of each segment's log in the copy, `whole` those with all their files; at most one job is under
+    way, by `ticket`; `end_offset` is durable in the copy up to there.
+    """
+
+    __slots__ = (
+        "copied",
+        "cuts",
+        "doomed",
+        "end_offset",
+        "home",
+        "is_asked",
+        "is_assigned",
+        "is_cancelled",
+        "is_due",
+        "leftovers",
+        "partition",
+        "path",
+        "planned",
+        "source",
+        "stage",
+        "target",
+        "ticket",
+        "waits_for",
+        "whole",
+    )
+
+    def __init__(self, partition: Partition, home: Directory, target: Directory, leftovers: tuple[str, ...]) -> None:
+        self.partition = partition
+        self.home = home
+        self.target = target
+        self.stage = Stage.COPYING
+        self.ticket: Ticket | None = None
+        self.is_due = True  # a job should begin
+        self.is_asked = False
+        self.is_assigned = False
+        self.is_cancelled = False
+        self.doomed: tuple[str, str] = ("", "")
+        self.waits_for = 0  # an offset, then the count of a checkpoint
+        self.begin(leftovers)
+
+    def begin(self, leftovers: tuple[str, ...]) -> None:
+        """Begin the copy, over again if there was one, of which `leftovers` are removed first."""
+        log = self.partition.log
+        self.path = self.target.log_dir.future_path(self.topic_partition)
+        self.source = log.directory
+        self.leftovers: tuple[str, ...] | None = leftovers  # None once the copy is begun
+        self.cuts = log.cuts
+        self.copied: dict[Offset, int] = {}
+        self.whole: dict[Offset, None] = {}
+        self.end_offset = Offset(0)
+        self.planned = Offset(0)  # the end of what the job under way makes durable
+        self.is_due = True
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Whose replica it is."""
+        return self.partition.topic_partition
+
+    @property
+    def key(self) -> tuple[Uuid, int]:
+        """As the controller knows it."""
+        return self.partition.log.topic_id, self.topic_partition.partition
+
+    @property
+    def wants_job(self) -> bool:
+        """Whether a job should copy more."""
+        return self.is_due and self.ticket is None and self.stage is Stage.COPYING
+
+    @property
+    def size(self) -> int:
+        """The bytes of records in the copy."""
+        return sum(self.copied.values())
+
+    @property
+    def behind_bytes(self) -> int:
+        """What the copy lacks of the active segment, if it has all others; else more than any swap would take."""
+        active = self.partition.log.active
+        copied = self.copied.get(active.base_offset)
+        is_all = copied is not None and self.end_offset > active.base_offset - 1 and self.leftovers is None
+        return active.file.size - copied if is_all and copied is not None else CATCH_UP_BYTES + 1
+
+    @property
+    def gone(self) -> tuple[Offset, ...]:
+        """The segments in the copy that the log has no more."""
+        log = self.partition.log
+        there = frozenset(segment.base_offset for segment in log.settled_segments)
+        return tuple(base for base in self.copied if base not in there and base < log.first_unsettled_offset)
+
+    def plan(self, bytes_max: int) -> Copying | None:
+        """What the next job is to do; None if nothing can be done before a sync."""
+        log = self.partition.log
+        pieces: list[Piece] = []
+        room = bytes_max
+        reached = Offset(log.active.base_offset)
+        for segment in log.settled_segments:
+            if segment.base_offset in self.whole:
+                continue
+            if room <= 0:
+                reached = segment.base_offset
+                break
+            copied = self.copied.get(segment.base_offset, 0)
+            end = min(segment.file.size, copied + room)
+            pieces.append(Piece(segment.base_offset, end, end == segment.file.size))
+            room -= end - copied
+            if end < segment.file.size:
+                reached = segment.base_offset
+                break
+        else:
+            if not log.is_all_settled:
+                reached = log.first_unsettled_offset
+            elif room > 0:
+                active = log.active
+                copied = self.copied.get(active.base_offset, 0)
+                end = min(active.file.size, copied + room)
+                pieces.append(Piece(active.base_offset, end, False))
+                reached = log.log_end_offset if end == active.file.size else active.base_offset
+        if not pieces and not self.gone:
+            return None
+        self.planned = reached
+        snapshots = (log.snapshot_offset,) if log.snapshot_offset >= 0 else ()
+        return Copying(self.source, self.path, tuple(pieces), self.gone, snapshots, log.topic_id, self.leftovers)
+
+    def copied_to(self, done: Copying) -> None:
+        """A job has done what was planned."""
+        self.leftovers = None
+        for base_offset in done.gone:
+            self.copied.pop(base_offset, None)
+            self.whole.pop(base_offset, None)
+        for piece in done.pieces:
+            self.copied[piece.base_offset] = piece.end
+            if piece.is_sealed:
+                self.whole[piece.base_offset] = None
+        self.end_offset = self.planned

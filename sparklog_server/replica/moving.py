@@ -1,0 +1,396 @@
+"""Replicas moved between this broker's log directories while they are written and read (KIP-113, KIP-858).
+
+The controller learns where a replica is going to lie before it lies there: were it told afterwards, a directory that fails in between would
+be mourned for replicas that it no longer has. Jobs copy, a bounded piece at a time and no faster than allowed; the swap itself is a turn:
+the little that is left is copied, the copy gets the log's name, and the log goes on in it. See `move` for the way of one replica.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from sparklog.effects import Run
+from sparklog.model import Instant, Micros, Ticket, TopicPartition, Uuid
+from sparklog_server.disk.door import Disk, StorageError
+from sparklog_server.log.copying import Copied, Copying, SourceFailed, catch_up, copy
+from sparklog_server.replica.cleaning import Cleaning
+from sparklog_server.replica.directory import Directory, Trace
+from sparklog_server.replica.move import CATCH_UP_BYTES, Move, Stage
+from sparklog_server.replica.partition import Partition
+from sparklog_server.replica.retention import Retention
+
+WORK_BYTES = 8 << 20
+"""What one job copies at most."""
+_WORK_BYTES_MIN = 64 << 10
+_JOBS_PER_SECOND = 4
+_JOBS_MAX = 2
+_SEALED_PER_TURN = 16
+WISHES_MAX = 10_000
+"""For how many partitions that do not exist yet a directory is remembered."""
+_SWAPPED = (Stage.SYNCING, Stage.CHECKPOINTING, Stage.NAMING)
+
+
+class Assignment(NamedTuple):
+    """A replica lies, or is about to lie, in this directory."""
+
+    topic_id: Uuid
+    partition: int
+    directory_id: Uuid
+
+
+class Moving:
+    """All moves of this broker.
+
+    Invariants: a partition has at most one move; `assignments` waits to be told to the controller; a move that was cancelled has left
+    `_moves`, and stays in `_jobs` until its job is over.
+    """
+
+    def __init__(self, disk: Disk, *, cleaning: Cleaning | None, retention: Retention, tickets: Callable[[], Ticket], trace: Trace) -> None:
+        self.bytes_per_second_max = float("inf")
+        self.assignments: dict[tuple[Uuid, int], Assignment] = {}
+        self.wishes: dict[TopicPartition, Directory] = {}
+        self._disk = disk
+        self._cleaning = cleaning
+        self._retention = retention
+        self._tickets = tickets
+        self._trace = trace
+        self._moves: dict[Partition, Move] = {}
+        self._jobs: dict[Ticket, tuple[Move, Copying | None]] = {}
+        self._removals: dict[Ticket, None] = {}
+        self._resume_at_us = Micros(0)
+        self._next: dict[Partition, Directory] = {}  # asked for while a move was ending
+        self._is_stopping = False
+
+    # -- what is asked
+
+    def wish(self, topic_partition: TopicPartition, directory: Directory) -> None:
+        """Remember where a partition is to be begun that does not exist yet."""
+        self.wishes.pop(topic_partition, None)
+        while len(self.wishes) >= WISHES_MAX:
+            self.wishes.pop(next(iter(self.wishes)))
+        self.wishes[topic_partition] = directory
+
+    def move(self, partition: Partition, home: Directory, target: Directory, now: Instant) -> list[Run]:
+        """Have a replica move, or with `home` for a target, stay: whatever move was under way to elsewhere is cancelled."""
+        runs: list[Run] = []
+        move = self._moves.get(partition)
+        if move is not None and move.stage is not Stage.COPYING:
+            self._next[partition] = target
+            return []
+        if move is not None and move.target is not target:
+            runs = self._cancel(move, "another directory was asked for")
+            move = None
+        if move is None and target is not home:
+            self.begin(partition, home, target, ())
+        return runs + self.advance(now)
+
+    def begin(self, partition: Partition, home: Directory, target: Directory, leftovers: tuple[str, ...]) -> None:
+        """Begin a move; `leftovers` of an earlier life of it are removed first."""
+        self._moves[partition] = Move(partition, home, target, leftovers)
+        self._trace("replica-moving", partition=str(partition.topic_partition), source=home.log_dir.path, target=target.log_dir.path)
+
+    def serve(self, partition: Partition, home: Directory, directories: Sequence[Directory], assigned: Uuid | None) -> list[Run]:
+        """A partition is open in a directory: have the controller know, and begin anew the move that an earlier life left unfinished."""
+        topic_partition = partition.topic_partition
+        self.wishes.pop(topic_partition, None)
+        if assigned != home.log_dir.directory_id:
+            self.assign(partition.log.topic_id, topic_partition.partition, home)
+        runs: list[Run] = []
+        for target in directories:
+            copies = target.log_dir.futures.get(topic_partition, ())
+            if not copies or target.error is not None:
+                continue
+            is_ours = any(future.topic_id == partition.log.topic_id for future in copies)
+            paths = target.log_dir.take_futures(topic_partition)
+            if is_ours and target is not home and partition not in self._moves:
+                self.begin(partition, home, target, tuple(paths))
+            else:
+                runs += self.discard(paths)
+        return runs
+
+    def assign(self, topic_id: Uuid, index: int, directory: Directory) -> None:
+        """Have the controller know where a replica lies."""
+        self.assignments[topic_id, index] = Assignment(topic_id, index, directory.log_dir.directory_id)
+
+    def discard(self, paths: list[str]) -> list[Run]:
+        """Remove copies that came to nothing."""
+        if not paths:
+            return []
+        ticket = self._tickets()
+        self._removals[ticket] = None
+        return [Run(partial(self._disk.remove, *paths), ticket)]
+
+    def copies(self) -> Iterator[tuple[Directory, Partition, int, int]]:
+        """(directory, partition, bytes, how many offsets it is behind) of every copy on its way."""
+        for partition, move in self._moves.items():
+            if move.stage is Stage.COPYING:
+                yield move.target, partition, move.size, max(partition.log.log_end_offset - move.end_offset, 0)
+
+    def removed(self, partition: Partition) -> list[Run]:
+        """A partition is gone."""
+        self._next.pop(partition, None)
+        move = self._moves.get(partition)
+        if move is None:
+            return []
+        if move.stage is Stage.COPYING:
+            return self._cancel(move, "the partition was deleted")
+        return [] if move.ticket is not None else self._remove_old(move)
+
+    def holds(self, topic_partition: TopicPartition, directory: Directory) -> bool:
+        """Whether files of this name in a directory are on their way in or out."""
+        moves = [*self._moves.values(), *(move for move, _ in self._jobs.values())]
+        return any(move.topic_partition == topic_partition and directory in (move.home, move.target) for move in moves)
+
+    def _cancel(self, move: Move, reason: str) -> list[Run]:
+        self._drop(move)
+        move.is_cancelled = True
+        self._trace("move-cancelled", partition=str(move.topic_partition), target=move.target.log_dir.path, reason=reason)
+        if move.is_asked and not move.partition.log.is_closed:
+            self.assign(*move.key, move.home)
+        if move.ticket is not None or move.target.error is not None:
+            return []
+        return self.discard([move.path, *(move.leftovers or ())])
+
+    def _drop(self, move: Move) -> None:
+        self._moves.pop(move.partition, None)
+        if self._cleaning is not None:
+            self._cleaning.resume(move.partition)
+
+    # -- when
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether no job is under way that a stop must wait for."""
+        return not self._jobs
+
+    def stop(self) -> None:
+        """Begin nothing more; a move that was not swapped begins anew at the next start."""
+        self._is_stopping = True
+
+    def close(self) -> None:
+        """Make the new names last, at the end of a clean stop. Blocks."""
+        for move in self._moves.values():
+            if move.stage in _SWAPPED and move.target.error is None:
+                path = move.target.log_dir.swap_path(move.topic_partition)
+                try:
+                    self._disk.rename(path, path)
+                except StorageError as error:
+                    move.target.storage_failed(error)
+
+    def deadline(self) -> Micros | None:
+        """When `due_jobs` has something to begin."""
+        if not self._moves or self._is_stopping:
+            return None
+        if any(move.stage is Stage.FOLLOWING for move in self._moves.values()):
+            return Micros(0)
+        is_due = len(self._jobs) < _JOBS_MAX and any(move.wants_job for move in self._moves.values())
+        return self._resume_at_us if is_due else None
+
+    def due_jobs(self, now: Instant) -> list[Run]:
+        """The jobs to begin now."""
+        runs: list[Run] = []
+        if self._is_stopping:
+            return runs
+        for move in list(self._moves.values()):
+            if move.stage is Stage.FOLLOWING:
+                runs += self._follow(move)
+            elif len(self._jobs) < _JOBS_MAX and move.wants_job and self._resume_at_us <= now.mono_us:
+                runs += self._copy(move, now)
+        return runs
+
+    def advance(self, now: Instant) -> list[Run]:
+        """A sync, a checkpoint or a job has ended: go on with whoever waited for it."""
+        runs: list[Run] = []
+        for move in list(self._moves.values()) if not self._is_stopping else ():
+            runs += self._advance(move, now)
+        return runs
+
+    def _advance(self, move: Move, now: Instant) -> list[Run]:
+        log, target = move.partition.log, move.target
+        if target.error is not None or (move.stage is Stage.COPYING and move.home.error is not None):
+            # The files stay: after a restart the copy is made anew, or found to be the log.
+            return self._cancel(move, "a log directory is offline") if move.stage is Stage.COPYING else self._end(move)
+        match move.stage:
+            case Stage.COPYING if move.ticket is None:
+                return self._go_on(move, now)
+            case Stage.SYNCING if log.recovery_point >= move.waits_for:
+                # With its log start: without it the records that were deleted would be back after a crash.
+                move.waits_for, move.stage = target.checkpoints_begun + 1, Stage.CHECKPOINTING
+                target.checkpoint_now(now)
+            case Stage.CHECKPOINTING if target.checkpoints_done >= move.waits_for:
+                move.stage = Stage.NAMING
+                path = target.log_dir.swap_path(move.topic_partition)
+                return [self._begin(move, partial(self._disk.rename, path, path))]
+            case _:
+                pass
+        return []
+
+    # -- copying
+
+    def _go_on(self, move: Move, now: Instant) -> list[Run]:
+        """Copy more, ask the controller, or swap, whichever it is time for."""
+        log = move.partition.log
+        if self._cleaning is not None and not self._cleaning.pause(move.partition):
+            move.is_due = False  # until the round is over
+        elif move.target.log_dir.is_vouched(move.topic_partition):
+            move.is_due = False  # until no checkpoint speaks of an earlier log of this name
+            move.target.checkpoint_now(now)
+        elif log.cuts != move.cuts:
+            move.begin((move.path, *(move.leftovers or ())))
+        elif move.behind_bytes > CATCH_UP_BYTES:
+            move.is_due = log.is_all_settled or bool(move.gone) or len(log.settled_segments) > len(move.whole)
+            if not move.is_due:
+                self._settle_soon(move, now)
+        elif not move.is_asked:
+            move.is_due = False
+            move.is_asked = True
+            self.assign(*move.key, move.target)
+        elif move.is_assigned:
+            return self._swap(move, now)
+        return []
+
+    def _settle_soon(self, move: Move, now: Instant) -> None:
+        """What is sealed can be copied once it is synced."""
+        move.home.mark_dirty(move.partition, 0, now, within_us=0)
+        move.home.hurry()
+
+    def _copy(self, move: Move, now: Instant) -> list[Run]:
+        bytes_max = int(min(WORK_BYTES, max(self.bytes_per_second_max / _JOBS_PER_SECOND, _WORK_BYTES_MIN)))
+        move.is_due = False
+        todo = move.plan(bytes_max)
+        if todo is None:
+            self._settle_soon(move, now)
+            return []
+        self._resume_at_us = max(self._resume_at_us, now.mono_us)
+        return [self._begin(move, partial(copy, self._disk, todo), todo)]
+
+    def _begin(self, move: Move, job: Callable[[], object], todo: Copying | None = None) -> Run:
+        ticket = move.ticket = self._tickets()
+        self._jobs[ticket] = move, todo
+        return Run(job, ticket)
+
+    def assigned(self, told: tuple[Assignment, ...], refused: frozenset[tuple[Uuid, int]], now: Instant) -> list[Run]:
+        """The controller has written down where replicas are to lie, but for those it refused."""
+        runs: list[Run] = []
+        by_key = {(*move.key, move.target.log_dir.directory_id): move for move in self._moves.values()}
+        for one in told:
+            move = by_key.get(one)
+            if move is None or not move.is_asked:
+                continue
+            if one[:2] in refused:
+                move.is_asked = False
+                runs += self._cancel(move, "the controller refused")
+            else:
+                move.is_assigned = True
+        return runs + self.advance(now)
+
+    # -- the swap
+
+    def _swap(self, move: Move, now: Instant) -> list[Run]:
+        """Within a turn: copy the rest, give the copy the log's name, and go on in it. Waits while jobs or a sync rely on the old paths."""
+        partition, log = move.partition, move.partition.log
+        move.is_due = False
+        if log.is_syncing or log.is_swapping or move.topic_partition in self._retention.renaming:
+            return []
+        if not log.is_all_settled:
+            self._settle_soon(move, now)
+            return []
+        if move.gone:
+            move.is_due = True
+            return []
+        path = move.target.log_dir.swap_path(move.topic_partition)
+        active = log.active
+        try:
+            if not catch_up(self._disk, move.source, move.path, active.base_offset, end=active.file.size, bytes_max=CATCH_UP_BYTES):
+                move.is_due = True
+                return []
+            self._disk.rename(move.path, path, is_lasting=False)
+            log.move_active(path, move.end_offset)
+        except StorageError as error:
+            return self._failed(move, error)
+        move.doomed = move.home.let_go(partition, now)
+        move.target.take_in(partition, now)
+        if self._cleaning is not None:
+            self._cleaning.moved(partition, move.home, move.target)
+        move.stage, move.waits_for = Stage.SYNCING, log.log_end_offset
+        return []
+
+    def _follow(self, move: Move) -> list[Run]:
+        """Read a few more segments from the new directory; then nothing needs the old one."""
+        try:
+            if move.partition.log.is_closed or move.partition.log.move_sealed(_SEALED_PER_TURN):
+                return self._remove_old(move)
+        except StorageError as error:
+            move.target.storage_failed(error)
+            return self._end(move)
+        return []
+
+    def _remove_old(self, move: Move) -> list[Run]:
+        if move.home.error is not None:
+            return self._end(move)
+        move.stage = Stage.REMOVING
+        return [self._begin(move, partial(self._disk.rename, *move.doomed))]
+
+    def _end(self, move: Move) -> list[Run]:
+        self._drop(move)
+        return []
+
+    # -- results
+
+    def finished(self, ticket: Ticket, result: object, now: Instant) -> list[Run] | None:
+        """The result of a job of ours and what follows at once; None if the ticket is somebody else's."""
+        if ticket in self._removals:
+            del self._removals[ticket]
+            if isinstance(result, StorageError):
+                self._trace("removal-failed", reason=str(result))
+            return []
+        found = self._jobs.pop(ticket, None)
+        if found is None:
+            return None
+        move, todo = found
+        move.ticket = None
+        if move.is_cancelled:
+            return self.discard([move.path, *(move.leftovers or ())]) if move.target.error is None else []
+        if todo is not None:
+            return self._copy_done(move, todo, result)
+        if move.stage is Stage.NAMING:
+            return self._named(move, result)
+        if isinstance(result, StorageError):
+            move.home.storage_failed(result)
+        self._end(move)
+        self._trace("replica-moved", partition=str(move.topic_partition), target=move.target.log_dir.path)
+        following = self._next.pop(move.partition, None)
+        runs = [] if isinstance(result, StorageError) else self.discard([move.doomed[1]])
+        if following is not None and not move.partition.log.is_closed:
+            runs += self.move(move.partition, move.target, following, now)
+        return runs
+
+    def _copy_done(self, move: Move, todo: Copying, result: object) -> list[Run]:
+        if isinstance(result, StorageError):
+            return self._failed(move, result)
+        if isinstance(result, SourceFailed):
+            bases = {segment.base_offset for segment in move.partition.log.settled_segments} | {move.partition.log.active.base_offset}
+            if all(piece.base_offset in bases for piece in todo.pieces):
+                move.home.storage_failed(result.error)
+            move.leftovers = None  # else retention took a segment away while it was copied
+        elif isinstance(result, Copied):
+            move.copied_to(todo)
+            self._resume_at_us = Micros(self._resume_at_us + int(result.io_bytes * 1_000_000 / self.bytes_per_second_max))
+        return []
+
+    def _named(self, move: Move, result: object) -> list[Run]:
+        if isinstance(result, StorageError) and not move.partition.log.is_closed:
+            move.target.storage_failed(result)
+            return self._end(move)
+        if not move.partition.log.is_closed:
+            move.partition.moved()
+        move.stage = Stage.FOLLOWING
+        return []
+
+    def _failed(self, move: Move, error: StorageError) -> list[Run]:
+        """The target's disk refused; where it is only full the move ends, and those who live there live on."""
+        if error.is_full:
+            return self._cancel(move, str(error))
+        at_fault = move.home if error.path.startswith(f"{move.source}/") else move.target
+        at_fault.storage_failed(error)
+        return self._cancel(move, str(error))
