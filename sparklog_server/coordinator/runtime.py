@@ -10,23 +10,27 @@
 Whoever leads the partition is its only writer, so the offsets of gathered records are known before they are appended. Answers without
 records wait for what was appended before them: nobody is told what a failover could undo. If an append is refused, or leadership is lost,
 the shard is dropped with everything soft in it, and those who wait are refused. Where this node leads on nevertheless, since the batch was
-too large, say, the shard is soon loaded anew.
+too large, say, the shard is soon loaded anew. What is written within a producer's transaction is appended before it is replayed, in a
+batch of its own, since the log has a word on it; the marker that ends the transaction takes its place among the shard's batches.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
-from sparklog.effects import FileSlice, Run
+from sparklog.effects import Run
 from sparklog.errors import DecodeError, ErrorCode
 from sparklog.model import Instant, LeaderEpoch, Micros, Offset, Ticket
 from sparklog.record.batch import HEADER_SIZE, BatchBuilder, Record, record_size_max
+from sparklog.record.control import ControlType, Marker
+from sparklog.wire.schema import Message
 from sparklog_server.metadata.image import MetadataDelta, MetadataImage, TopicImage
 from sparklog_server.outcome import Refused
 
 from .command import Command
-from .loading import WINDOW_BYTES, Unreadable, Window, read_window
-from .shard import Answer, Decision, Shard
+from .home import ShardPartition
+from .loading import WINDOW_BYTES, Decided, Step, Unreadable, Window, read_window
+from .shard import Answer, Decision, InTransaction, Shard
 from .timers import Timer, Timers
 
 _NONE: Final = ErrorCode.NONE  # to name a member of an enum takes as long as two calls
@@ -36,37 +40,15 @@ _SLICE_RECORDS = 64
 """How many records are replayed before the loop gets its turn again: about a quarter of a millisecond."""
 
 
-class ShardPartition(Protocol):
-    """The partition of a shard, as long as this node leads it in `leader_epoch`."""
+_OF_THE_PRODUCER: Final = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+"""For these the log refuses what a producer, or its coordinator, wants written; the shard has no fault."""
 
-    @property
-    def leader_epoch(self) -> LeaderEpoch | None:
-        """None once this node no longer leads it."""
 
-    @property
-    def log_start_offset(self) -> Offset:
-        """Where its log begins."""
+class Written(Message):
+    """The reply to a marker: it is committed."""
 
-    @property
-    def log_end_offset(self) -> Offset:
-        """Where the next record will be written."""
 
-    @property
-    def high_watermark(self) -> Offset:
-        """The end of what is committed."""
-
-    @property
-    def batch_bytes_max(self) -> int:
-        """The largest batch that it takes."""
-
-    def append(self, batch: bytearray, now: Instant) -> Offset:
-        """Append a batch; its base offset. Raises Refused."""
-
-    def park(self, until: Offset, token: object) -> None:
-        """Hand `token` out when the high watermark reaches `until`, or leadership is lost. Raises Refused."""
-
-    def read(self, start: Offset, limit: Offset, bytes_max: int) -> FileSlice | None:
-        """Whole batches of `[start, limit)`, one at least; None if there are none. Raises Refused."""
+WRITTEN: Final = Written()
 
 
 class ShardWaits(NamedTuple):
@@ -87,13 +69,13 @@ class _Parked(NamedTuple):
 class _Loading:
     """A shard that is not up to date yet: the next window begins at `offset`, the log ended at `end_offset` when this began."""
 
-    __slots__ = ("begun", "deleted", "end_offset", "offset", "records")
+    __slots__ = ("begun", "deleted", "end_offset", "offset", "steps")
 
     def __init__(self, offset: Offset, end_offset: Offset, begun: Instant) -> None:
         self.offset = offset
         self.end_offset = end_offset
         self.begun = begun
-        self.records: Iterator[Record] | None = None  # of a window that was read and not yet wholly replayed
+        self.steps: Iterator[Step] | None = None  # of a window that was read and not yet wholly replayed
         self.deleted: list[TopicImage] = []  # meanwhile; what is being replayed may speak of them
 
 
@@ -235,24 +217,30 @@ class Runtime:
             self.resigned(index, ErrorCode.COORDINATOR_NOT_AVAILABLE)
             return True
         active.loading.offset = result.next_offset
-        active.loading.records = result.records()
+        active.loading.steps = result.steps()
         self._replaying[index] = None
         return True
 
     def _replay_on(self, index: int, active: _Active, loading: _Loading, now: Instant) -> None:
         """Replay a slice of what was read; ask for the next window when it is done."""
-        records = loading.records
-        assert records is not None
+        steps = loading.steps
+        assert steps is not None
+        shard = active.shard
         try:
             for _ in range(_SLICE_RECORDS):
-                record = next(records, None)
-                if record is None:
-                    loading.records = None
+                step = next(steps, None)
+                if step is None:
+                    loading.steps = None
                     del self._replaying[index]
                     self._load_on(index, now)
                     return
-                if record.key is not None:
-                    active.shard.replay(record.key, record.value, Offset(record.offset))
+                if isinstance(step, Record):
+                    if step.key is not None:
+                        shard.replay(step.key, step.value, Offset(step.offset))
+                elif isinstance(step, Decided):
+                    shard.replay_marker(step.producer_id, step.is_commit, step.offset)
+                elif (record := step.record).key is not None:
+                    shard.replay_undecided(step.producer_id, record.key, record.value, Offset(record.offset))
         except DecodeError as error:
             # What is there was written by us or by Kafka; to go on without it would show groups offsets that are not theirs.
             self._trace("shard-unreadable", partition=f"{self._topic}-{index}", reason=str(error))
@@ -262,18 +250,53 @@ class Runtime:
 
     def decide(self, index: int, command: Command, token: object, now: Instant) -> ErrorCode:
         """Have a shard decide; NONE if it took the command up, and `answers` will have the reply to `token`."""
+        active = self._serving(index)
+        if isinstance(active, ErrorCode):
+            return active
+        self._gather(index, active, active.shard.decide(command, token, now), now)
+        if index not in self._gathering:  # else `flush` does, once for all that it gathered
+            self._arm(active)
+        return _NONE
+
+    def _serving(self, index: int) -> "_Active | ErrorCode":
+        """The shard if it may be asked, else why not."""
         active = self._active.get(index)
         if active is None:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE if index in self._reloads else ErrorCode.NOT_COORDINATOR
         if active.partition.leader_epoch != active.epoch:
             self.resigned(index, ErrorCode.NOT_COORDINATOR)
             return ErrorCode.NOT_COORDINATOR
-        if active.loading is not None:
-            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        self._gather(index, active, active.shard.decide(command, token, now), now)
-        if index not in self._gathering:  # else `flush` does, once for all that it gathered
-            self._arm(active)
+        return active if active.loading is None else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+    def end_transaction(
+        self, index: int, marker: Marker, producer: tuple[int, int], *, is_bumped: bool, token: object, now: Instant
+    ) -> ErrorCode:
+        """Write the end of the transaction of a producer, its id and epoch, and show it to the shard.
+
+        NONE if `answers` will have WRITTEN for `token`.
+        """
+        active = self._serving(index)
+        if isinstance(active, ErrorCode):
+            return active
+        if active.builder is not None and not self._append(index, active, now):
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        try:
+            offset = active.partition.append_marker(marker, producer, is_bumped=is_bumped, now=now)
+        except Refused as refused:
+            return self._refused(index, active, refused, now)
+        assert offset == active.next_offset, (offset, active.next_offset)
+        active.shard.replay_marker(producer[0], marker.type is ControlType.COMMIT, offset)
+        active.next_offset = Offset(offset + 1)
+        active.answers.append(Answer(token, WRITTEN))
+        self._gathering[index] = None
         return _NONE
+
+    def _refused(self, index: int, active: _Active, refused: Refused, now: Instant) -> ErrorCode:
+        """What to tell of a batch that the partition refused; the shard is dropped unless a producer is at fault."""
+        if refused.code not in _OF_THE_PRODUCER:
+            self._trace("shard-append-refused", partition=f"{self._topic}-{index}", reason=str(refused))
+            self._resign_for_a_moment(index, active, now)
+        return refused.code
 
     def abandoned(self, index: int, token: object) -> None:
         """Whoever sent the command of `token` is gone."""
@@ -350,7 +373,10 @@ class Runtime:
 
     def _gather(self, index: int, active: _Active, decision: Decision, now: Instant) -> None:
         """Replay the records of a decision, and have them appended with those of the whole turn."""
-        if decision.records:
+        if decision.transaction is not None and decision.records:
+            if not self._append_in_transaction(index, active, decision, decision.transaction, now):
+                return
+        elif decision.records:
             batch_bytes_max, needed = active.partition.batch_bytes_max, 0
             for record in decision.records:
                 needed += record_size_max(record.key, record.value, ())
@@ -376,6 +402,30 @@ class Runtime:
         active.answers += decision.answers
         if active.builder is not None or active.answers:
             self._gathering[index] = None
+
+    def _append_in_transaction(self, index: int, active: _Active, decision: Decision, transaction: InTransaction, now: Instant) -> bool:
+        """Append a decision's records in a batch of its own, then replay them; False if they were refused, and the tokens told so."""
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if active.builder is None or self._append(index, active, now):
+            builder, producer_id = BatchBuilder(), transaction.producer_id
+            for record in decision.records:
+                builder.append(record.key, record.value, (), now.wall_ms)
+            if builder.size <= active.partition.batch_bytes_max:
+                batch = builder.build(producer_id=producer_id, producer_epoch=transaction.producer_epoch, is_transactional=True)
+                try:
+                    offset = active.partition.append_in_transaction(batch, transaction.proof, now)
+                except Refused as refused:
+                    code = self._refused(index, active, refused, now)
+                else:
+                    assert offset == active.next_offset, (offset, active.next_offset)
+                    for record in decision.records:
+                        active.shard.replay_undecided(producer_id, record.key, record.value, active.next_offset)
+                        active.next_offset = Offset(active.next_offset + 1)
+                    return True
+            else:
+                code = ErrorCode.UNKNOWN_SERVER_ERROR  # as Kafka tells of one that is too large for the log
+        self.refused.extend((answer.token, code) for answer in decision.answers)
+        return False
 
     @property
     def has_news(self) -> bool:

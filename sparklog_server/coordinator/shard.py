@@ -37,14 +37,24 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     reply: Message
 
 
+class InTransaction(msgspec.Struct, frozen=True, gc=False):
+    """In whose transaction records are written, and the proof that it knows of the shard's partition."""
+
+    producer_id: int
+    producer_epoch: int
+    proof: object
+
+
 class Decision(msgspec.Struct, frozen=True, gc=False):
     """What follows from one command, or from time: records in one atomic batch, and the answers that rest on them.
 
-    A command that must wait (for the other members of its group, say) is answered by a later decision.
+    A command that must wait (for the other members of its group, say) is answered by a later decision. With a `transaction` the records
+    count once that is committed; where the log refuses them nothing was replayed, and the answers' tokens are told the log's code.
     """
 
     records: tuple[CoordinatorRecord, ...] = ()
     answers: tuple[Answer, ...] = ()
+    transaction: InTransaction | None = None
 
 
 NOTHING = Decision()
@@ -58,6 +68,12 @@ class Shard(Protocol):
 
     def replay_own(self, message: object, offset: Offset) -> None:
         """Take in a record of this shard's own decision by the `message` in it: as `replay` of its bytes would."""
+
+    def replay_undecided(self, producer_id: int, key: bytes, value: bytes | None, offset: Offset) -> None:
+        """Take in a record that counts once the transaction of its producer is committed. Raises DecodeError for bytes that are none."""
+
+    def replay_marker(self, producer_id: int, is_commit: bool, offset: Offset) -> None:
+        """Take in the end of a producer's transaction: its undecided records count from now on, or are forgotten."""
 
     def loaded(self, image: MetadataImage, now: Instant) -> list[Decision]:
         """Everything was replayed: begin what time does to it."""

@@ -4,9 +4,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.effects import FileSlice
-from sparklog.record.batch import build_batch
+from sparklog.model import Offset
+from sparklog.record.batch import Record, build_batch
 from sparklog.record.compression import Codec
-from sparklog_server.coordinator.loading import Unreadable, Window, read_window
+from sparklog.record.control import ControlType, Marker, build_marker
+from sparklog_server.coordinator.loading import Decided, Step, Undecided, Unreadable, Window, read_window
 
 SEED = bytes(range(16))
 
@@ -38,7 +40,12 @@ def batch(base: int, *records: tuple[bytes, bytes | None], codec: Codec = Codec.
 def read(window: FileSlice) -> list[tuple[int, bytes | None, bytes | None]]:
     result = read_window(window, SEED)
     assert isinstance(result, Window), result
-    return [(record.offset, record.key, record.value) for record in result.records()]
+    return [(record.offset, record.key, record.value) for record in map(record_of, result.steps())]
+
+
+def record_of(step: Step) -> Record:
+    assert not isinstance(step, Decided)
+    return step if isinstance(step, Record) else step.record
 
 
 def test_only_the_last_record_of_each_key_is_replayed_tombstones_too() -> None:
@@ -49,6 +56,18 @@ def test_only_the_last_record_of_each_key_is_replayed_tombstones_too() -> None:
 def test_nothing_is_left_out_where_there_are_transactions() -> None:
     window = window_of(batch(0, (b"a", b"1")), batch(1, (b"a", b"2"), is_transactional=True))
     assert [offset for offset, _, _ in read(window)] == [0, 1]
+
+
+def test_what_a_transaction_wrote_comes_with_its_producer_and_its_end_in_its_place() -> None:
+    marker = build_marker(Marker(ControlType.ABORT, 3), producer_id=5, producer_epoch=0, timestamp_ms=7, base_offset=2)
+    window = window_of(batch(0, (b"a", b"1")), batch(1, (b"a", b"2"), is_transactional=True), marker, batch(3, (b"b", b"1")))
+    result = read_window(window, SEED)
+    assert isinstance(result, Window)
+    plain, undecided, decided, last = result.steps()
+    assert (record_of(plain).offset, record_of(last).offset) == (0, 3)
+    assert isinstance(undecided, Undecided)
+    assert (undecided.producer_id, undecided.record.value) == (5, b"2")
+    assert decided == Decided(5, False, Offset(2))
 
 
 def test_compressed_batches_are_replayed_whole() -> None:
@@ -95,6 +114,6 @@ def test_what_is_left_of_a_large_window_comes_in_pieces_none_of_which_holds_the_
     large = batch(500, (b"large", b"x" * 300_000))
     result = read_window(window_of(*written, large), SEED)
     assert isinstance(result, Window)
-    assert [record.offset for record in result.records()] == list(range(501))
+    assert [record_of(step).offset for step in result.steps()] == list(range(501))
     assert len(result.pieces) > 4
     assert max(map(len, result.pieces[:-1])) <= 128 << 10

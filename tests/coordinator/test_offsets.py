@@ -56,7 +56,7 @@ def fetched(offsets: Offsets, group: str, topic: str | None, *indexes: int, topi
         topics = [OffsetFetchRequestTopics(name=topic, partition_indexes=list(indexes))]
         if topic_id is not None:
             topics[0].topic_id = topic_id
-    response = offsets.fetch(OffsetFetchRequestGroup(group_id=group, topics=topics))
+    response = offsets.fetch(OffsetFetchRequestGroup(group_id=group, topics=topics), is_stable=False)
     return {(one.name, part.partition_index): part.committed_offset for one in response.topics for part in one.partitions}
 
 

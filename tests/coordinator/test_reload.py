@@ -7,7 +7,7 @@ import pytest
 
 from sparklog.effects import FileSlice
 from sparklog.model import Offset
-from sparklog.record.batch import build_batch
+from sparklog.record.batch import Record, build_batch
 from sparklog.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from sparklog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from sparklog.wire.messages.delete_groups import DeleteGroupsRequest
@@ -171,7 +171,11 @@ def thinned(log: list[CoordinatorRecord], seed: int) -> list[tuple[int, Coordina
         content += build_batch(records, base_offset=base)
     window = read_window(FileSlice(_Memory(bytes(content)), 0, len(content)), seed.to_bytes(16, "big"))
     assert isinstance(window, Window)
-    return [(record.offset, CoordinatorRecord(bytes(record.key or b""), record.value)) for record in window.records()]
+    return [
+        (record.offset, CoordinatorRecord(bytes(record.key or b""), record.value))
+        for record in window.steps()
+        if isinstance(record, Record)
+    ]
 
 
 class _Memory:

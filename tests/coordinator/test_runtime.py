@@ -7,10 +7,11 @@ from sparklog.errors import DecodeError, ErrorCode
 from sparklog.kernels import scan
 from sparklog.model import Instant, LeaderEpoch, Micros, Millis, Offset, Ticket, Uuid
 from sparklog.record.batch import build_batch, decode_records, iterate_headers
+from sparklog.record.control import ControlType, Marker, build_marker
 from sparklog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from sparklog_server.coordinator.command import Command
 from sparklog_server.coordinator.runtime import Runtime, ShardWaits
-from sparklog_server.coordinator.shard import Answer, CoordinatorRecord, Decision
+from sparklog_server.coordinator.shard import Answer, CoordinatorRecord, Decision, InTransaction
 from sparklog_server.metadata.image import MetadataDelta, MetadataImage
 from sparklog_server.metadata.records import RemoveTopicRecord, TopicRecord
 from sparklog_server.outcome import Refused
@@ -57,6 +58,14 @@ class ListPartition:
             self.high_watermark = self.log_end_offset
         return base
 
+    def append_in_transaction(self, batch: bytearray, proof: object, now: Instant) -> Offset:
+        if proof != "proof":
+            raise Refused(ErrorCode.INVALID_TXN_STATE)
+        return self.append(batch, now)
+
+    def append_marker(self, marker: Marker, producer: tuple[int, int], *, is_bumped: bool, now: Instant) -> Offset:
+        return self.append(build_marker(marker, producer_id=producer[0], producer_epoch=producer[1], timestamp_ms=now.wall_ms), now)
+
     def commit(self) -> list[object]:
         self.high_watermark = self.log_end_offset
         released = [token for until, token in self.parked if until <= self.high_watermark]
@@ -86,6 +95,7 @@ class WordShard:
 
     def __init__(self) -> None:
         self.words: dict[bytes, bytes] = {}
+        self.undecided: dict[int, list[tuple[bytes, bytes]]] = {}
         self.replayed: list[Offset] = []
         self.waits: list[object] = []
         self.is_loaded = False
@@ -100,6 +110,16 @@ class WordShard:
         else:
             self.words[key] = value
 
+    def replay_undecided(self, producer_id: int, key: bytes, value: bytes | None, offset: Offset) -> None:
+        self.replayed.append(offset)
+        self.undecided.setdefault(producer_id, []).append((key, value or b""))
+
+    def replay_marker(self, producer_id: int, is_commit: bool, offset: Offset) -> None:
+        self.replayed.append(offset)
+        for key, value in self.undecided.pop(producer_id, []):
+            if is_commit:
+                self.words[key] = value
+
     def replay_own(self, message: object, offset: Offset) -> None:
         assert isinstance(message, tuple)
         self.replay(message[0], message[1], offset)
@@ -113,6 +133,9 @@ class WordShard:
         if token[0] == "put":
             records = tuple(CoordinatorRecord(key, value) for key, value in token[1:])
             return Decision(records, (Answer(token, REPLY),))
+        if token[0] == "try":
+            records = tuple(CoordinatorRecord(key, value) for key, value in token[2:])
+            return Decision(records, (Answer(token, REPLY),), InTransaction(7, 0, token[1]))
         if token[0] == "wait":
             self.waits.append(token)
             return Decision()
@@ -373,3 +396,46 @@ def test_topics_that_were_deleted_while_a_shard_was_loaded_are_told_to_it_then(s
     assert stage.shard.deleted == ["t"]
     stage.runtime.image_changed(delta, NOW)
     assert stage.shard.deleted == ["t", "t"]
+
+
+def end(stage: Stage, kind: ControlType, token: str) -> ErrorCode:
+    return stage.runtime.end_transaction(0, Marker(kind, 0), (7, 0), is_bumped=False, token=token, now=NOW)
+
+
+@pytest.mark.parametrize(("kind", "expected"), [(ControlType.COMMIT, {b"a": b"1", b"k": b"2"}), (ControlType.ABORT, {b"a": b"1"})])
+def test_what_a_transaction_wrote_counts_once_its_marker_says_so(stage: Stage, kind: ControlType, expected: dict[bytes, bytes]) -> None:
+    partition = ListPartition()
+    stage.elect(partition)
+    stage.decide(*put(b"a", b"1"))
+    stage.decide("try", "proof", (b"k", b"2"))
+    assert stage.shard.words == {b"a": b"1"}
+    assert end(stage, kind, "marker") is ErrorCode.NONE
+    assert stage.turn_ends() == [put(b"a", b"1"), ("try", "proof", (b"k", b"2")), "marker"]
+    assert stage.shard.words == expected
+    assert stage.shard.replayed == [0, 1, 2]
+    stage.elect(partition)
+    assert stage.shard.words == expected
+
+
+def test_what_the_log_refuses_of_a_transaction_leaves_the_shard_as_it_was(stage: Stage) -> None:
+    stage.elect(ListPartition())
+    stage.decide(*put(b"a", b"1"))
+    stage.decide("try", "nothing", (b"k", b"2"))
+    assert stage.turn_ends() == [put(b"a", b"1")]
+    assert stage.refused() == [(("try", "nothing", (b"k", b"2")), ErrorCode.INVALID_TXN_STATE)]
+    assert stage.shard.undecided == {}
+    assert stage.decide("get") is ErrorCode.NONE
+
+
+def test_a_marker_waits_until_it_is_committed_and_is_refused_by_a_shard_that_is_not_up_to_date(stage: Stage) -> None:
+    partition = ListPartition(commits_at_once=False)
+    partition.append(build_batch([(b"a", b"1", (), 1)]), NOW)
+    stage.runtime.elected(0, partition, NOW)
+    assert end(stage, ControlType.COMMIT, "marker") is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    stage.load()
+    assert end(stage, ControlType.COMMIT, "marker") is ErrorCode.NONE
+    assert stage.turn_ends() == []
+    for token in partition.commit():
+        assert isinstance(token, ShardWaits)
+        stage.runtime.woken(token, NOW)
+    assert stage.turn_ends() == ["marker"]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from sparklog.errors import ErrorCode
-from sparklog.model import Instant, Millis
+from sparklog.model import Instant, Millis, Offset
 from sparklog.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -28,9 +28,16 @@ from sparklog.wire.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
+from sparklog.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
 from sparklog.wire.schema import ZERO_UUID
 from sparklog_server.coordinator.shard import CoordinatorRecord
 
+from .pending import PendingOffsets
 from .records import OffsetCommitKey, OffsetCommitValue, encode_commit, encode_record
 
 _NO_RETENTION = -1
@@ -50,6 +57,7 @@ class Offsets:
 
     def __init__(self, metadata_chars_max: int) -> None:
         self._groups: dict[str, Topics] = {}
+        self.pending = PendingOffsets()
         self._metadata_chars_max = metadata_chars_max
 
     def __contains__(self, group_id: str) -> bool:
@@ -68,6 +76,26 @@ class Offsets:
 
     def replay(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
         """A commit, or its end."""
+        if self.pending:
+            if value is None:
+                self.pending.forget(key)
+            else:
+                self.pending.overtaken(key)
+        self._put(key, value)
+
+    def replay_undecided(self, producer_id: int, key: OffsetCommitKey, value: OffsetCommitValue | None, offset: Offset) -> None:
+        """A commit within a transaction, or the end of a commit, which waits for nothing."""
+        if value is None:
+            self.replay(key, None)
+        else:
+            self.pending.add(producer_id, key, value, offset)
+
+    def replay_marker(self, producer_id: int, *, is_commit: bool) -> None:
+        """The transaction of a producer is over."""
+        for key, value in self.pending.ended(producer_id, is_commit=is_commit):
+            self._put(key, value)
+
+    def _put(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
         if value is not None:
             topics = self._groups.get(key.group)
             if topics is None:
@@ -124,8 +152,46 @@ class Offsets:
                         records.append(encode_commit(request.group_id, topic.name, partition.partition_index, value))
         return tuple(records), response
 
-    def fetch(self, request: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
-        """What is committed for the partitions asked for, or for all; offset -1 where nothing is."""
+    def commit_in_transaction(
+        self, request: TxnOffsetCommitRequest, now: Instant
+    ) -> tuple[tuple[CoordinatorRecord, ...], TxnOffsetCommitResponse]:
+        """The records and the answer of a commit within a transaction that the group allows."""
+        records: list[CoordinatorRecord] = []
+        response = TxnOffsetCommitResponse(topics=[])
+        for topic in request.topics:
+            answered = TxnOffsetCommitResponseTopic(name=topic.name, partitions=[])
+            response.topics.append(answered)
+            for partition in topic.partitions:
+                metadata = partition.committed_metadata or ""
+                code = ErrorCode.OFFSET_METADATA_TOO_LARGE if len(metadata) > self._metadata_chars_max else _NONE
+                answered.partitions.append(TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code))
+                if code is _NONE:
+                    value = OffsetCommitValue(
+                        offset=partition.committed_offset,
+                        leader_epoch=partition.committed_leader_epoch,
+                        metadata=metadata,
+                        commit_timestamp=now.wall_ms,
+                    )
+                    records.append(encode_commit(request.group_id, topic.name, partition.partition_index, value))
+        return tuple(records), response
+
+    def fetch(self, request: OffsetFetchRequestGroup, *, is_stable: bool) -> OffsetFetchResponseGroup:
+        """What is committed for the partitions asked for, or for all; offset -1 where nothing is.
+
+        With `is_stable`, UNSTABLE_OFFSET_COMMIT where a transaction may yet change it (KIP-447).
+        """
+        fetched = self._fetched(request)
+        if is_stable and request.group_id in self.pending:
+            for topic in fetched.topics:
+                topic.partitions = [
+                    _unstable(part.partition_index)
+                    if self.pending.is_undecided(request.group_id, topic.name, part.partition_index)
+                    else part
+                    for part in topic.partitions
+                ]
+        return fetched
+
+    def _fetched(self, request: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
         topics = self._groups.get(request.group_id, {})
         if request.topics is None:
             everything = [
@@ -155,24 +221,30 @@ class Offsets:
             for partition in topic.partitions:
                 index = partition.partition_index
                 answered.partitions.append(OffsetDeleteResponsePartition(partition_index=index, error_code=code))
-                if code is ErrorCode.NONE and index in committed:
+                is_known = index in committed or self.pending.is_undecided(request.group_id, topic.name, index)
+                if code is ErrorCode.NONE and is_known:
                     records.append(_tombstone(request.group_id, topic.name, index))
         return tuple(records), response
 
     def delete_all(self, group_id: str) -> tuple[CoordinatorRecord, ...]:
         """The records that forget everything of a group."""
         topics = self._groups.get(group_id, {})
-        return tuple(_tombstone(group_id, name, index) for name, partitions in topics.items() for index in partitions)
+        known = {(name, index): None for name, partitions in topics.items() for index in partitions}
+        known |= dict.fromkeys(self.pending.partitions(group_id))
+        return tuple(_tombstone(group_id, name, index) for name, index in known)
 
     def of_deleted_topics(self, deleted: frozenset[str]) -> tuple[CoordinatorRecord, ...]:
         """The records that forget topics that are no more, in every group: one pass, however many topics go at once."""
-        return tuple(
-            _tombstone(group_id, topic, index)
+        known = {
+            (group_id, topic, index): None
             for group_id, topics in self._groups.items()
             for topic, partitions in topics.items()
             if topic in deleted
             for index in partitions
-        )
+        }
+        for group_id in self.pending.groups():
+            known |= {(group_id, topic, index): None for topic, index in self.pending.partitions(group_id) if topic in deleted}
+        return tuple(_tombstone(*one) for one in known)
 
     def expired(
         self,
@@ -188,13 +260,14 @@ class Offsets:
         """
         topics = self._groups.get(group_id)
         if topics is None:
-            return (), True
+            return (), group_id not in self.pending
         records: list[CoordinatorRecord] = []
-        is_all = True
+        is_all = group_id not in self.pending
         for name, partitions in topics.items():
             is_kept = is_subscribed(name)
             for index, value in partitions.items():
-                if not is_kept and _is_expired(value, unused_since, retention_ms, now):
+                is_due = not is_kept and _is_expired(value, unused_since, retention_ms, now)
+                if is_due and not self.pending.is_undecided(group_id, name, index):
                     records.append(_tombstone(group_id, name, index))
                 else:
                     is_all = False
@@ -222,6 +295,29 @@ def refused_commit(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommi
             )
             for topic in request.topics
         ]
+    )
+
+
+def refused_txn_commit(request: TxnOffsetCommitRequest, code: ErrorCode) -> TxnOffsetCommitResponse:
+    """The answer to a commit within a transaction of which nothing is done."""
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[TxnOffsetCommitResponsePartition(partition.partition_index, code) for partition in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _unstable(index: int) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(
+        partition_index=index,
+        committed_offset=-1,
+        committed_leader_epoch=-1,
+        metadata="",
+        error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT,
     )
 
 

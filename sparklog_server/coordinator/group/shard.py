@@ -23,6 +23,7 @@ from sparklog.wire.messages.offset_commit import OffsetCommitRequest
 from sparklog.wire.messages.offset_delete import OffsetDeleteRequest
 from sparklog.wire.messages.offset_fetch import OffsetFetchRequest
 from sparklog.wire.messages.sync_group import SyncGroupRequest
+from sparklog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from sparklog.wire.schema import Message
 from sparklog_server.coordinator.command import Command
 from sparklog_server.coordinator.shard import Answer, CoordinatorRecord, Decision
@@ -101,6 +102,7 @@ class GroupShard:
             ConsumerGroupHeartbeatRequest: self._modern.decide,
             ConsumerGroupDescribeRequest: self._modern.decide,
             OffsetCommitRequest: self._group_offsets.commit,
+            TxnOffsetCommitRequest: self._group_offsets.commit_in_transaction,
             OffsetFetchRequest: self._group_offsets.fetch,
             OffsetDeleteRequest: self._group_offsets.delete,
             ListGroupsRequest: self._list,
@@ -115,6 +117,22 @@ class GroupShard:
         if record is None:
             return
         self._replay(*record)
+
+    def replay_undecided(self, producer_id: int, key: bytes, value: bytes | None, offset: Offset) -> None:
+        record = decode_record(key, value)
+        if record is None:
+            return
+        decoded_key, decoded = record
+        if not isinstance(decoded_key, OffsetCommitKey):
+            self._replay(decoded_key, decoded)  # nobody writes such; to Kafka too only offsets can be undecided
+            return
+        assert decoded is None or isinstance(decoded, OffsetCommitValue)
+        if decoded is not None:
+            self._classic.replayed_offset(decoded_key.group)
+        self._offsets.replay_undecided(producer_id, decoded_key, decoded, offset)
+
+    def replay_marker(self, producer_id: int, is_commit: bool, offset: Offset) -> None:
+        self._offsets.replay_marker(producer_id, is_commit=is_commit)
 
     def replay_own(self, message: object, offset: Offset) -> None:
         self._replay(*cast("tuple[Message, Message]", message))
@@ -138,6 +156,7 @@ class GroupShard:
         self._offsets.replay(key, value)
 
     def loaded(self, image: MetadataImage, now: Instant) -> list[Decision]:
+        self._group_offsets.image = image
         self._group_offsets.loaded(now)
         return [*self._classic.loaded(now), *self._modern.loaded(image, now)]
 
@@ -191,6 +210,7 @@ class GroupShard:
     # -- the world, time, and those who wait
 
     def image_changed(self, delta: MetadataDelta, now: Instant) -> list[Decision]:
+        self._group_offsets.image = delta.after
         decisions = self._modern.image_changed(delta, now)
         if delta.topics_deleted:
             deleted = frozenset(topic.name for topic in delta.topics_deleted)

@@ -8,13 +8,16 @@ from sparklog.model import Instant, Micros
 from sparklog.wire.messages.offset_commit import OffsetCommitRequest
 from sparklog.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from sparklog.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse, OffsetFetchResponseGroup
+from sparklog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
+from sparklog.wire.schema import ZERO_UUID
 from sparklog_server.coordinator.command import Command
-from sparklog_server.coordinator.shard import NOTHING, Answer, Decision
+from sparklog_server.coordinator.shard import NOTHING, Answer, Decision, InTransaction
+from sparklog_server.metadata.image import MetadataImage
 
 from .classic import ClassicGroup, State
 from .classic_requests import ClassicGroups
 from .group import Group
-from .offsets import IsStale, Offsets, refused_commit
+from .offsets import IsStale, Offsets, refused_commit, refused_txn_commit
 from .settings import GroupSettings
 
 GROUP_ID_NOT_FOUND_SINCE = 9
@@ -33,6 +36,7 @@ class GroupOffsets:
         self._classic = classic
         self._offsets = offsets
         self._settings = settings
+        self.image = MetadataImage()
         self._unchecked: deque[str] = deque()
         self._next_sweep: Micros | None = None
 
@@ -55,18 +59,46 @@ class GroupOffsets:
         records, reply = self._offsets.commit(request, refusal, now)
         return Decision(records, (Answer(token, reply),))
 
+    def commit_in_transaction(self, command: Command, token: object, now: Instant) -> Decision:
+        """TxnOffsetCommit: as a commit, but undecided until the marker of the producer's transaction; the whole is refused or nothing."""
+        request = command.request
+        assert isinstance(request, TxnOffsetCommitRequest)
+        error = self._txn_commit_error(request, command.version)
+        if error is not _NONE:
+            return Decision((), (Answer(token, refused_txn_commit(request, error)),))
+        records, reply = self._offsets.commit_in_transaction(request, now)
+        transaction = InTransaction(request.producer_id, request.producer_epoch, command.proof)
+        return Decision(records, (Answer(token, reply),), transaction)
+
+    def _txn_commit_error(self, request: TxnOffsetCommitRequest, version: int) -> ErrorCode:
+        group = self._groups.get(request.group_id)
+        if group is None:
+            return _NONE if request.generation_id < 0 else ErrorCode.ILLEGAL_GENERATION
+        member_id, generation = request.member_id, request.generation_id
+        error = group.validate_commit(member_id, request.group_instance_id, generation, is_transactional=True, version=version)
+        if error is _NONE and not isinstance(group, ClassicGroup):
+            for topic in request.topics:
+                for partition in topic.partitions:
+                    error = error or group.validate_commit_of(member_id, generation, self._topic_id(topic.name), partition.partition_index)
+        return ErrorCode.ILLEGAL_GENERATION if error is ErrorCode.STALE_MEMBER_EPOCH else error
+
+    def _topic_id(self, topic: str) -> bytes:
+        known = self.image.topics_by_name.get(topic)
+        return ZERO_UUID if known is None else known.topic_id
+
     def fetch(self, command: Command, token: object, now: Instant) -> Decision:
         """OffsetFetch: every group of the request is one of this shard."""
         request = command.request
         assert isinstance(request, OffsetFetchRequest)
-        return Decision((), (Answer(token, OffsetFetchResponse(groups=[self._fetch(asked) for asked in request.groups])),))
+        groups = [self._fetch(asked, is_stable=request.require_stable) for asked in request.groups]
+        return Decision((), (Answer(token, OffsetFetchResponse(groups=groups)),))
 
-    def _fetch(self, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+    def _fetch(self, asked: OffsetFetchRequestGroup, *, is_stable: bool) -> OffsetFetchResponseGroup:
         group = self._groups.get(asked.group_id)
         error = ErrorCode.NONE if group is None else group.validate_fetch(asked.member_id, asked.member_epoch)
         if error is not ErrorCode.NONE:
             return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=error)
-        return self._offsets.fetch(asked)  # a group that is not there has committed nothing, which is no error
+        return self._offsets.fetch(asked, is_stable=is_stable)  # a group that is not there has committed nothing, which is no error
 
     def delete(self, command: Command, token: object, now: Instant) -> Decision:
         """OffsetDelete: for topics that no member reads."""

@@ -11,7 +11,7 @@ affair. A transaction that would end without a single marker is complete in the 
 from collections.abc import Callable, Iterator
 from typing import cast
 
-from sparklog.errors import ErrorCode
+from sparklog.errors import DecodeError, ErrorCode
 from sparklog.model import Instant, Micros, Offset, ProducerId, TopicPartition
 from sparklog.wire.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
 from sparklog.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
@@ -86,6 +86,12 @@ class TxnShard:
             self.transactions.pop(transactional_id, None)
         else:
             self.transactions[transactional_id] = transaction
+
+    def replay_undecided(self, producer_id: int, key: bytes, value: bytes | None, offset: Offset) -> None:
+        raise DecodeError("a record of a transaction, where none is ever written", 0)
+
+    def replay_marker(self, producer_id: int, is_commit: bool, offset: Offset) -> None:
+        """Nothing here waits for one."""
 
     def loaded(self, image: MetadataImage, now: Instant) -> list[Decision]:
         """Time begins to run for what is open, and what was about to end goes on."""
