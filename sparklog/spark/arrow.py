@@ -24,7 +24,8 @@ from sparklog.record.columns import (
     HeadersColumn,
     read_columns,
 )
-from sparklog.spark.schema import arrow_schema
+from sparklog.spark.decoding import AS_THEY_ARE, Decoding
+from sparklog.spark.schema import CORRUPT, arrow_schema
 
 _FLAGS = {"key": KEY, "value": VALUE, "offset": OFFSET, "timestamp": TIMESTAMP, "timestampType": TIMESTAMP_TYPE, "headers": HEADERS}
 _ROWS_MIN = 1 << 14
@@ -33,9 +34,12 @@ _ROWS_MIN = 1 << 14
 class ArrowColumns:
     """Turns batches of one partition into Arrow, with the columns that `schema` chooses and no others built."""
 
-    def __init__(self, schema: StructType, partition: TopicPartition, *, check_crcs: bool = True) -> None:
+    def __init__(self, schema: StructType, partition: TopicPartition, *, decoding: Decoding = AS_THEY_ARE, check_crcs: bool = True) -> None:
         self._schema = arrow_schema(schema)
-        self._wanted = sum(_FLAGS.get(name, 0) for name in self._schema.names)
+        self._wanted = 0
+        for name in (*self._schema.names, *decoding.needs):
+            self._wanted |= _FLAGS.get(name, 0)
+        self._decoding = decoding
         self._partition = partition
         self._check_crcs = check_crcs
         self._constant_rows = 0
@@ -44,11 +48,21 @@ class ArrowColumns:
     def record_batches(self, batches: memoryview, start: Offset, limit: Offset) -> Iterator[tuple[pa.RecordBatch, Offset]]:
         """The records of `[start, limit)` in `batches`, in order, each piece with the offset after it."""
         for columns in read_columns([batches], start, limit, self._wanted, verify_crc=self._check_crcs):
-            arrays = [self._array(field, columns) for field in self._schema]
+            decoded = self._decoded(columns) if self._decoding.needs and columns.count else {}
+            arrays = [decoded[field.name] if field.name in decoded else self._array(field, columns) for field in self._schema]
             yield pa.RecordBatch.from_arrays(arrays, schema=self._schema), Offset(columns.next_offset)
+
+    def _decoded(self, columns: Columns) -> dict[str, pa.Array]:
+        kind, count = pa.binary(), columns.count
+        raw = {"key": columns.key, "value": columns.value}
+        given = {name: _binary(kind, count, column) for name, column in raw.items() if column is not None}
+        offsets = None if columns.offsets is None else _fixed(pa.int64(), count, columns.offsets)
+        return self._decoding.decode(given, self._partition, offsets)
 
     def _array(self, field: pa.Field, columns: Columns) -> pa.Array:
         match field.name:
+            case "key" | "value" if columns.count == 0:
+                return pa.nulls(0, field.type)
             case "key":
                 return _binary(field.type, columns.count, columns.key)
             case "value":
@@ -61,6 +75,8 @@ class ArrowColumns:
                 return _fixed(field.type, columns.count, columns.timestamp_types)
             case "headers":
                 return _headers(field.type, columns.count, columns.headers)
+        if field.name == CORRUPT:
+            return pa.nulls(columns.count, field.type)
         self._make_constants(columns.count)
         return (self._topics if field.name == "topic" else self._partitions)[: columns.count]
 

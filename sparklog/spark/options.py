@@ -19,8 +19,10 @@ from typing import TypeVar
 from sparklog.client.settings import MEMBERS_ONLY, ClientSettings, warn_without_effect
 from sparklog.errors import SettingsError
 from sparklog.model import TopicPartition
+from sparklog.spark.formats.names import Format, Mode, SchemaIdPrefix
 
 T = TypeVar("T")
+E = TypeVar("E", bound=Enum)
 
 EARLIEST_OFFSET = -2
 LATEST_OFFSET = -1
@@ -102,6 +104,16 @@ def _boolean(value: str) -> bool:
     if word not in ("true", "false"):
         raise ValueError("must be true or false")
     return word == "true"
+
+
+def _word(words: type[E]) -> Callable[[str], E]:
+    def parse(value: str) -> E:
+        known = [str(word.value) for word in words]
+        if value.strip().lower() not in known:
+            raise ValueError(f"must be one of {', '.join(known)}")
+        return words(value.strip().lower())
+
+    return parse
 
 
 def _positive(largest: int) -> Callable[[str], int]:
@@ -198,6 +210,46 @@ class Options:
     min_partitions: int | None = _option("minPartitions", _positive(_INT_MAX), None, "tasks to split a read into, at least")
     include_headers: bool = _option("includeHeaders", _boolean, False, "whether the column `headers` is there")
     fail_on_data_loss: bool = _option("failOnDataLoss", _boolean, True, "whether a read fails when records it needs are gone from the log")
+    # -- keys and values as typed columns
+    value_format: Format = _option(
+        "valueFormat",
+        _word(Format),
+        Format.BINARY,
+        "what values are: `binary`, `string`, `json`, `avro` or `protobuf` (the last two need `sparklog[formats]`); the column `value` then"
+        " has the type of their schema",
+    )
+    value_schema: str | None = _option(
+        "valueSchema",
+        _text,
+        None,
+        "the schema of values: for `json` DDL (`id BIGINT, tags ARRAY<STRING>`) or a Spark schema in JSON (without it, the schema of the"
+        " read tells); for `avro` the writer's schema or its file; for `protobuf` a file that `protoc --include_imports"
+        " --descriptor_set_out` wrote, or its content in base64",
+    )
+    value_message: str | None = _option("valueMessage", _text, None, "the name of the Protobuf message that values are")
+    key_format: Format = _option(
+        "keyFormat",
+        _word(Format),
+        Format.BINARY,
+        "the same for keys",
+    )
+    key_schema: str | None = _option("keySchema", _text, None, "the same for keys")
+    key_message: str | None = _option("keyMessage", _text, None, "the same for keys")
+    schema_id_prefix: SchemaIdPrefix = _option(
+        "schemaIdPrefix",
+        _word(SchemaIdPrefix),
+        SchemaIdPrefix.AUTO,
+        "whether a zero byte and a schema's id stand before the content, as schema registries' clients write it: `auto` looks at each,"
+        " `always` or `never` (Avro's own bytes may look like a prefix)",
+    )
+    mode: Mode | None = _option(
+        "mode",
+        _word(Mode),
+        None,
+        "what becomes of a record that cannot be decoded: `permissive` makes it null and puts its bytes and the reason into the column"
+        " `_corrupt`, `failfast` fails the query",
+    )
+
     topic: str | None = _option("topic", _text, None, "the topic to write to; stronger than a column `topic`")
     client: ClientSettings = field(default_factory=ClientSettings)
     """The brokers and the remaining `kafka.*` settings, as the client understands them."""

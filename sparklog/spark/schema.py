@@ -1,8 +1,11 @@
-"""The columns that a read gives: those of Spark's Kafka connector, as Spark types and as the exact Arrow types Spark asks for.
+"""The columns that a read gives: those of Spark's Kafka connector, keys and values as typed columns where options say so.
 
-A schema the user supplies is a projection: a subset of the columns, by name, each of its own type. Columns left out are not built at all,
-which is the one way to prune columns that Spark's Python data sources have.
+A schema the user supplies is a projection: a subset of the columns, by name, each of its own type, decoded structs with fields left out.
+Columns left out are not built at all, which is the one way to prune columns that Spark's Python data sources have.
 """
+
+from collections.abc import Mapping
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.types import (
@@ -18,46 +21,58 @@ from pyspark.sql.types import (
 )
 
 from sparklog.errors import SettingsError
+from sparklog.spark.formats.choice import PARTS, check_wanted, has_corrupt_column, parts_of, spark_type
+from sparklog.spark.formats.types import arrow_type
+from sparklog.spark.options import Options
 
+CORRUPT: Final = "_corrupt"
+"""Null where key and value could be decoded; else the bytes of the part that could not, and why."""
+CORRUPT_TYPE: Final = StructType(
+    [StructField("key", BinaryType()), StructField("value", BinaryType()), StructField("reason", StringType())]
+)
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 
-_COLUMNS: dict[str, tuple[DataType, pa.DataType]] = {
-    "key": (BinaryType(), pa.binary()),
-    "value": (BinaryType(), pa.binary()),
-    "topic": (StringType(), pa.string()),
-    "partition": (IntegerType(), pa.int32()),
-    "offset": (LongType(), pa.int64()),
-    "timestamp": (TimestampType(), pa.timestamp("us", tz="UTC")),
-    "timestampType": (IntegerType(), pa.int32()),
-    "headers": (
-        ArrayType(_HEADER),
-        pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))),
-    ),
+_COLUMNS: Final[Mapping[str, DataType]] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    "headers": ArrayType(_HEADER),
+    CORRUPT: CORRUPT_TYPE,
 }
-_MAY_BE_NULL = frozenset({"key", "value", "headers"})
+_MAY_BE_NULL = frozenset({"key", "value", "headers", CORRUPT})
 
 
-def source_schema(*, include_headers: bool) -> StructType:
-    """The columns of a read, all of them nullable as in Spark's Kafka connector; `headers` only when asked for."""
-    return StructType([StructField(name, kind) for name, (kind, _) in _COLUMNS.items() if include_headers or name != "headers"])
+def source_schema(options: Options) -> StructType:
+    """The columns of a read, all of them nullable as in Spark's Kafka connector; `headers` and `_corrupt` only where options say so."""
+    parts = parts_of(options)
+    fields: list[StructField] = []
+    for name in _names(options):
+        kind = spark_type(parts[name]) if name in PARTS else _COLUMNS[name]
+        if kind is None:
+            raise SettingsError(f"option '{name}Format' is json: give '{name}Schema', or a schema for the read")
+        fields.append(StructField(name, kind))
+    return StructType(fields)
 
 
-def check_projection(schema: StructType, *, include_headers: bool) -> StructType:
+def check_projection(schema: StructType, options: Options) -> StructType:
     """Refuses a schema that is not a choice of the columns; returns it otherwise."""
-    known = source_schema(include_headers=include_headers)
+    names, parts = _names(options), parts_of(options)
     if not schema.fields:
         raise SettingsError("the schema of a sparklog read must hold at least one column")
     for column in schema.fields:
-        if column.name not in known.names:
-            hint = "; set the option includeHeaders to true" if column.name == "headers" else ""
+        if column.name not in names:
             raise SettingsError(
-                f"a sparklog read has no column {column.name!r}: a schema may only choose among {', '.join(known.names)}{hint}"
+                f"a sparklog read has no column {column.name!r}: a schema may only choose among {', '.join(names)}{_hint(column.name)}"
             )
-        if column.dataType != known[column.name].dataType:
-            kind = known[column.name].dataType.simpleString()
-            raise SettingsError(
-                f"column {column.name!r} of a sparklog read is {kind}, not {column.dataType.simpleString()}: cast it in the query"
-            )
+        if column.name in PARTS:
+            check_wanted(parts[column.name], column.dataType)
+        elif column.dataType != _COLUMNS[column.name]:
+            kind, asked = _COLUMNS[column.name].simpleString(), column.dataType.simpleString()
+            raise SettingsError(f"column {column.name!r} of a sparklog read is {kind}, not {asked}: cast it in the query")
         if not column.nullable and column.name in _MAY_BE_NULL:
             raise SettingsError(f"column {column.name!r} of a sparklog read may be null, so the schema cannot say NOT NULL")
     if len(set(schema.names)) != len(schema.names):
@@ -67,4 +82,15 @@ def check_projection(schema: StructType, *, include_headers: bool) -> StructType
 
 def arrow_schema(schema: StructType) -> pa.Schema:
     """The Arrow schema that Spark compares the first record batch of a task with, field by field."""
-    return pa.schema([pa.field(column.name, _COLUMNS[column.name][1], nullable=column.nullable) for column in schema.fields])
+    return pa.schema([pa.field(column.name, arrow_type(column.dataType), nullable=column.nullable) for column in schema.fields])
+
+
+def _names(options: Options) -> list[str]:
+    left_out = {"headers": not options.include_headers, CORRUPT: not has_corrupt_column(options)}
+    return [name for name in _COLUMNS if not left_out.get(name)]
+
+
+def _hint(name: str) -> str:
+    if name == "headers":
+        return "; set the option includeHeaders to true"
+    return "; it comes with valueFormat or keyFormat, unless mode is failfast" if name == CORRUPT else ""

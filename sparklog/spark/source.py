@@ -9,6 +9,7 @@ from pyspark.sql.types import StructType
 
 from sparklog.errors import SettingsError
 from sparklog.spark.batch_reader import BatchReader
+from sparklog.spark.formats.files import with_schemas
 from sparklog.spark.options import Options
 from sparklog.spark.schema import check_projection, source_schema
 from sparklog.spark.stream_reader import StreamReader
@@ -23,15 +24,15 @@ class SparklogSource(DataSource):
         return "sparklog"
 
     def schema(self) -> StructType:
-        return source_schema(include_headers=self._options().include_headers)
+        return source_schema(self._options())
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = self._options().for_batch_read()
-        return BatchReader(options, check_projection(schema, include_headers=options.include_headers))
+        return BatchReader(options, check_projection(schema, options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         options = self._options().for_stream_read()
-        return StreamReader(options, check_projection(schema, include_headers=options.include_headers))
+        return StreamReader(options, check_projection(schema, options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         if overwrite:
@@ -43,4 +44,4 @@ class SparklogSource(DataSource):
         return StreamSink(self._options(), schema)
 
     def _options(self) -> Options:
-        return Options.parse(self.options)
+        return with_schemas(Options.parse(self.options))

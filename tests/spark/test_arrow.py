@@ -11,10 +11,13 @@ from sparklog.errors import SettingsError
 from sparklog.model import Offset, TopicPartition
 from sparklog.record.batch import build_batch
 from sparklog.spark.arrow import ArrowColumns, binary_column, headers_column
+from sparklog.spark.options import Options
 from sparklog.spark.schema import arrow_schema, check_projection, source_schema
 
 WHEN = datetime.datetime(2026, 1, 2, 3, 4, 5, 678000, datetime.UTC)
 WHEN_MS = int(WHEN.timestamp() * 1000)
+PLAIN = Options()
+WITH_HEADERS = Options(include_headers=True)
 
 
 def batch(*values: bytes | None, base_offset: int = 0) -> bytes:
@@ -22,20 +25,20 @@ def batch(*values: bytes | None, base_offset: int = 0) -> bytes:
 
 
 def read(content: bytes, start: int = 0, limit: int = 100, schema: StructType | None = None) -> pa.Table:
-    columns = ArrowColumns(schema or source_schema(include_headers=True), TopicPartition("flights", 3))
+    columns = ArrowColumns(schema or source_schema(WITH_HEADERS), TopicPartition("flights", 3))
     pieces = [piece for piece, _ in columns.record_batches(memoryview(content), Offset(start), Offset(limit))]
     for piece in pieces:
         piece.validate(full=True)
     return pa.Table.from_batches(pieces)
 
 
-@pytest.mark.parametrize("include_headers", [False, True])
-def test_the_arrow_schema_is_the_one_that_spark_compares_with(include_headers: bool) -> None:
-    schema = source_schema(include_headers=include_headers)
+@pytest.mark.parametrize("options", [PLAIN, WITH_HEADERS], ids=["plain", "headers"])
+def test_the_arrow_schema_is_the_one_that_spark_compares_with(options: Options) -> None:
+    schema = source_schema(options)
     assert arrow_schema(schema).equals(to_arrow_schema(schema, timezone="UTC"))
     projection = StructType([schema["offset"], schema["topic"]])
     projection["offset"].nullable = False
-    assert arrow_schema(check_projection(projection, include_headers=include_headers)).equals(to_arrow_schema(projection, timezone="UTC"))
+    assert arrow_schema(check_projection(projection, options)).equals(to_arrow_schema(projection, timezone="UTC"))
 
 
 def test_a_record_has_every_column() -> None:
@@ -63,7 +66,7 @@ def test_records_outside_the_range_are_left_out() -> None:
 
 
 def test_topic_and_partition_fill_batches_of_any_size() -> None:
-    columns = ArrowColumns(source_schema(include_headers=False), TopicPartition("t", 1))
+    columns = ArrowColumns(source_schema(PLAIN), TopicPartition("t", 1))
     for size in (3, 40_000, 1, 90_000):
         content = memoryview(batch(*[b""] * size))
         ((piece, after),) = columns.record_batches(content, Offset(0), Offset(100_000))
@@ -72,20 +75,20 @@ def test_topic_and_partition_fill_batches_of_any_size() -> None:
 
 
 def test_columns_left_out_of_the_schema_are_not_there() -> None:
-    schema = StructType([source_schema(include_headers=False)[name] for name in ("partition", "value")])
+    schema = StructType([source_schema(PLAIN)[name] for name in ("partition", "value")])
     assert read(batch(b"a"), schema=schema).to_pylist() == [{"partition": 3, "value": b"a"}]
 
 
 def test_a_schema_names_each_column_once_and_at_least_one() -> None:
-    known = source_schema(include_headers=False)
+    known = source_schema(PLAIN)
     with pytest.raises(SettingsError, match="named twice"):
-        check_projection(StructType([known["value"], known["value"]]), include_headers=False)
+        check_projection(StructType([known["value"], known["value"]]), PLAIN)
     with pytest.raises(SettingsError, match="at least one column"):
-        check_projection(StructType([]), include_headers=False)
-    projection = StructType([source_schema(include_headers=False)["key"]])
+        check_projection(StructType([]), PLAIN)
+    projection = StructType([source_schema(PLAIN)["key"]])
     projection["key"].nullable = False
     with pytest.raises(SettingsError, match="cannot say NOT NULL"):
-        check_projection(projection, include_headers=False)
+        check_projection(projection, PLAIN)
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.binary(), pa.large_string(), pa.large_binary()])
@@ -96,6 +99,6 @@ def test_a_slice_of_any_text_or_bytes_is_a_column(kind: pa.DataType) -> None:
 
 
 def test_headers_without_any_row_are_a_column() -> None:
-    kind = arrow_schema(source_schema(include_headers=True)).field("headers").type
+    kind = arrow_schema(source_schema(WITH_HEADERS)).field("headers").type
     column = headers_column(pa.array([], kind))
     assert (column.start, len(memoryview(column.keys.data))) == (0, 0)

@@ -1,0 +1,282 @@
+"""Avro's binary encoding by fastavro, one value after another into columns, and Avro's schemas as Spark types, as `from_avro` has them.
+
+null | T       T, may be null             int | long, float | double    the wider one        other unions    refused
+enum, uuid     string                     date, timestamp-*             date, timestamp, timestamp_ntz
+fixed, bytes   binary, or decimal         time-*                        int (milliseconds) or bigint (microseconds)
+"""
+
+import io
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from sparklog.errors import SettingsError
+from sparklog.spark.formats.decoded import Decoded, reason_of
+from sparklog.spark.formats.names import SchemaIdPrefix
+from sparklog.spark.formats.prefix import SIZE, is_prefixed
+from sparklog.spark.formats.types import arrow_type
+
+Schema = str | dict[str, Any] | list[Any]
+Read = Callable[[Any, Any], Any]
+
+_PRIMITIVES: Final[dict[str, DataType]] = {
+    "boolean": BooleanType(),
+    "int": IntegerType(),
+    "long": LongType(),
+    "float": FloatType(),
+    "double": DoubleType(),
+    "string": StringType(),
+    "bytes": BinaryType(),
+    "enum": StringType(),
+    "fixed": BinaryType(),
+}
+_LOGICAL: Final[dict[tuple[str, str], DataType]] = {
+    ("int", "date"): DateType(),
+    ("long", "timestamp-millis"): TimestampType(),
+    ("long", "timestamp-micros"): TimestampType(),
+    ("long", "local-timestamp-millis"): TimestampNTZType(),
+    ("long", "local-timestamp-micros"): TimestampNTZType(),
+}
+_DEPTH_MAX: Final = 64
+_WIDER: Final[tuple[tuple[frozenset[str], str], ...]] = ((frozenset({"int", "long"}), "long"), (frozenset({"float", "double"}), "double"))
+
+
+def fastavro() -> Any:
+    """The library; SettingsError names the extra that brings it."""
+    try:
+        import fastavro as library
+    except ImportError as error:
+        raise SettingsError(f"format avro needs fastavro: pip install 'sparklog[formats]' on driver and executors ({error})") from error
+    return library
+
+
+def avro_type(text: str) -> DataType:
+    """The Spark type of a schema; ValueError says what is wrong with it."""
+    return _Types(text).kind
+
+
+class AvroDecoder:
+    """Values of one writer's schema as `wanted`, which may leave fields out."""
+
+    def __init__(self, text: str, wanted: DataType, prefix: SchemaIdPrefix) -> None:
+        library = fastavro()
+        types = _Types(text)
+        self._schema = library.parse_schema(types.plain)
+        self._read: Read = library.schemaless_reader
+        self._type = arrow_type(wanted)
+        self._in_millis = types.has_millis
+        self._read_type = _read_type(types.plain, wanted, types.named) if types.has_millis else self._type
+        self._prefix = prefix
+
+    def decode(self, values: pa.Array) -> Decoded:
+        made: list[object] = []
+        refused: dict[int, str] = {}
+        for row, content in enumerate(values.to_pylist()):
+            value = None
+            if content is not None:
+                try:
+                    value = self._value(content)
+                except Exception as error:
+                    # fastavro tells of bad bytes by whatever its reading runs into: EOFError, IndexError, ValueError, struct.error …
+                    refused[row] = f"not Avro of this schema: {reason_of(error)}"
+            made.append(value)
+        try:
+            return Decoded(pa.array(made, self._read_type).cast(self._type), refused)
+        except (pa.ArrowException, ValueError, OverflowError):
+            return self._one_by_one(made, refused)
+
+    def _one_by_one(self, made: list[object], refused: dict[int, str]) -> Decoded:
+        """For values that are Avro and still no such column: a time beyond 64 bits of microseconds, a decimal of too many digits."""
+        arrays: list[pa.Array] = []
+        for row, value in enumerate(made):
+            try:
+                arrays.append(pa.array([value], self._read_type).cast(self._type))
+            except (pa.ArrowException, ValueError, OverflowError) as error:
+                refused[row] = reason_of(error)
+                arrays.append(pa.nulls(1, self._type))
+        return Decoded(pa.concat_arrays(arrays), refused)
+
+    def _value(self, content: bytes) -> object:
+        if self._prefix is SchemaIdPrefix.NEVER or not is_prefixed(content):
+            if self._prefix is SchemaIdPrefix.ALWAYS:
+                raise ValueError("the schema id before the content is missing")
+            return self._whole(content, 0)
+        if self._prefix is SchemaIdPrefix.ALWAYS:
+            return self._whole(content, SIZE)
+        try:
+            return self._whole(content, SIZE)
+        except Exception:
+            # Plain Avro may begin with a zero byte, too.
+            return self._whole(content, 0)
+
+    def _whole(self, content: bytes, start: int) -> object:
+        stream = io.BytesIO(content)
+        stream.seek(start)
+        value = self._read(stream, self._schema)
+        if stream.tell() != len(content):
+            raise ValueError(f"{len(content) - stream.tell()} bytes are left after the value")
+        return value
+
+
+class _Types:
+    """A schema read into the Spark type and into `plain`: the schema without the logical types whose reading is left to Arrow."""
+
+    def __init__(self, text: str) -> None:
+        try:
+            parsed = json.loads(text) if text.lstrip()[:1] in ('"', "{", "[") else text.strip()
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"not an Avro schema in JSON ({error})") from error
+        self.named: dict[str, Any] = {}
+        self._kinds: dict[str, DataType] = {}
+        self._open: list[str] = []
+        self.has_millis = False
+        self.kind, _, self.plain = self._of(parsed, "", 0)
+        if isinstance(self.kind, StructType) and not self.kind.fields:
+            raise ValueError("a record without fields has no columns")
+        try:
+            fastavro().parse_schema(self.plain)
+        except SettingsError:
+            raise
+        except Exception as error:
+            raise ValueError(f"not an Avro schema ({reason_of(error)})") from error
+
+    def _of(self, schema: Any, namespace: str, depth: int) -> tuple[DataType, bool, Any]:
+        """(type, may be null, plain schema)"""
+        if depth > _DEPTH_MAX:
+            raise ValueError(f"the schema is nested deeper than {_DEPTH_MAX}")
+        if isinstance(schema, list):
+            return self._union(schema, namespace, depth)
+        if isinstance(schema, str):
+            if schema in _PRIMITIVES and schema not in ("enum", "fixed"):
+                return _PRIMITIVES[schema], False, schema
+            name = schema if "." in schema or not namespace or f"{namespace}.{schema}" not in self._kinds else f"{namespace}.{schema}"
+            if name in self._open:
+                raise ValueError(f"record {name!r} holds itself, which no Spark type does")
+            if name not in self._kinds:
+                raise ValueError(f"{schema!r} is not an Avro type nor a name defined before")
+            return self._kinds[name], False, name
+        if not isinstance(schema, dict) or "type" not in schema:
+            raise ValueError(f"{str(schema)[:60]!r} is not an Avro schema")
+        sort = schema["type"]
+        if isinstance(sort, dict | list):
+            return self._of(sort, namespace, depth + 1)
+        if sort == "record" or sort == "error":
+            return self._record(schema, namespace, depth)
+        if sort == "array":
+            element, may_be_null, plain = self._of(schema.get("items"), namespace, depth + 1)
+            if _can_be_empty(plain, self.named):
+                # A few bytes could claim billions of them.
+                raise ValueError("an array of items that take no bytes is not decoded")
+            return ArrayType(element, may_be_null), False, {"type": "array", "items": plain}
+        if sort == "map":
+            content, may_be_null, plain = self._of(schema.get("values"), namespace, depth + 1)
+            return MapType(StringType(), content, may_be_null), False, {"type": "map", "values": plain}
+        if sort not in _PRIMITIVES:
+            return self._of(sort, namespace, depth + 1)
+        return self._primitive(schema, sort, namespace)
+
+    def _primitive(self, schema: Mapping[str, Any], sort: str, namespace: str) -> tuple[DataType, bool, Any]:
+        logical = schema.get("logicalType")
+        plain: dict[str, Any] = {key: schema[key] for key in ("type", "size", "symbols") if key in schema}
+        kind = _LOGICAL.get((sort, str(logical)), _PRIMITIVES[sort])
+        if logical == "decimal" and sort in ("bytes", "fixed"):
+            precision, scale = schema.get("precision"), schema.get("scale", 0)
+            if not isinstance(precision, int) or not isinstance(scale, int) or not 0 <= scale <= precision <= 38 or precision < 1:
+                raise ValueError(f"decimal({precision},{scale}) is beyond decimal(38,38)")
+            kind = DecimalType(precision, scale)
+            plain |= {"logicalType": "decimal", "precision": precision, "scale": scale}
+        elif str(logical).endswith("timestamp-millis") and sort == "long":
+            # Kept for `_read_type`; under this key fastavro passes over it.
+            plain["unit"] = "ms"
+            self.has_millis = True
+        if sort in ("enum", "fixed"):
+            plain["name"] = self._named(schema, namespace)
+            self._kinds[plain["name"]] = kind
+            self.named[plain["name"]] = plain
+        return kind, False, plain
+
+    def _record(self, schema: Mapping[str, Any], namespace: str, depth: int) -> tuple[DataType, bool, Any]:
+        name = self._named(schema, namespace)
+        fields: list[StructField] = []
+        plain_fields: list[dict[str, Any]] = []
+        self._open.append(name)
+        for field in schema.get("fields", ()):
+            if not isinstance(field, dict) or "name" not in field or "type" not in field:
+                raise ValueError(f"{str(field)[:60]!r} is not a field of record {name!r}")
+            kind, _, plain = self._of(field["type"], name.rpartition(".")[0], depth + 1)
+            # Every column may be null: the whole value is, where it cannot be decoded.
+            fields.append(StructField(str(field["name"]), kind, True))
+            plain_fields.append({"name": field["name"], "type": plain})
+        self._open.pop()
+        self._kinds[name] = StructType(fields)
+        self.named[name] = {"type": "record", "name": name, "fields": plain_fields}
+        return self._kinds[name], False, self.named[name]
+
+    def _union(self, branches: list[Any], namespace: str, depth: int) -> tuple[DataType, bool, Any]:
+        read = [self._of(branch, namespace, depth + 1) for branch in branches if branch != "null"]
+        plain = iter([one[2] for one in read])
+        plain_union = ["null" if branch == "null" else next(plain) for branch in branches]
+        if len(read) == 1:
+            return read[0][0], len(branches) > 1, plain_union
+        for sorts, wider in _WIDER:
+            if len(read) == 2 and all(isinstance(one[2], str) for one in read) and {one[2] for one in read} == sorts:
+                return _PRIMITIVES[wider], len(branches) > 2, plain_union
+        raise ValueError(f"a union of {len(read)} types, {json.dumps(branches)[:80]}, has no Spark column")
+
+    def _named(self, schema: Mapping[str, Any], namespace: str) -> str:
+        name = schema.get("name")
+        if not isinstance(name, str) or not name:
+            raise ValueError(f"an Avro {schema['type']} without a name")
+        if "." in name:
+            return name
+        space = schema.get("namespace", namespace)
+        return f"{space}.{name}" if space else name
+
+
+def _can_be_empty(plain: Any, named: Mapping[str, Any]) -> bool:
+    """Whether a value may take no bytes at all."""
+    if isinstance(plain, str):
+        return plain == "null" or (plain in named and _can_be_empty(named[plain], named))
+    if isinstance(plain, dict) and plain["type"] == "record":
+        return all(_can_be_empty(field["type"], named) for field in plain["fields"])
+    return isinstance(plain, dict) and plain["type"] == "fixed" and plain.get("size") == 0
+
+
+def _read_type(plain: Any, wanted: DataType, named: Mapping[str, Any]) -> pa.DataType:
+    """The Arrow type that takes what fastavro gives: as `arrow_type`, with milliseconds where the writer has them."""
+    if isinstance(plain, str):
+        return _read_type(named[plain], wanted, named) if plain in named else arrow_type(wanted)
+    if isinstance(plain, list):
+        branches = [branch for branch in plain if branch != "null"]
+        return _read_type(branches[0], wanted, named) if len(branches) == 1 else arrow_type(wanted)
+    if plain.get("unit") == "ms":
+        return pa.timestamp("ms", tz=arrow_type(wanted).tz)
+    if isinstance(wanted, ArrayType):
+        return pa.list_(pa.field("element", _read_type(plain["items"], wanted.elementType, named), nullable=wanted.containsNull))
+    if isinstance(wanted, MapType):
+        content = pa.field("value", _read_type(plain["values"], wanted.valueType, named), nullable=wanted.valueContainsNull)
+        return pa.map_(pa.field("key", pa.string(), nullable=False), content)
+    if isinstance(wanted, StructType):
+        by_name = {field["name"]: field["type"] for field in plain["fields"]}
+        return pa.struct([pa.field(field.name, _read_type(by_name[field.name], field.dataType, named)) for field in wanted.fields])
+    return arrow_type(wanted)

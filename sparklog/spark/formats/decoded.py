@@ -1,0 +1,48 @@
+"""What every decoder gives, and the failure of a query that must not pass over a record."""
+
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+import pyarrow as pa
+
+from sparklog.errors import SparklogError
+from sparklog.model import TopicPartition
+
+REASON_CHARACTERS_MAX = 300
+
+
+class Decoded(NamedTuple):
+    """One value per row; a row among `refused` is null, and its reason fits a line."""
+
+    array: pa.Array
+    refused: Mapping[int, str]
+
+
+class Decoder(Protocol):
+    """Turns byte strings into values of one type."""
+
+    def decode(self, values: pa.Array) -> Decoded:
+        """One value for each of `values`, null for null; never raises for their content."""
+
+
+class UndecodableRecord(SparklogError):
+    """A record is not in the format that the options promise, and `mode` is failfast."""
+
+    def __init__(self, partition: TopicPartition, offset: int, part: str, reason: str) -> None:
+        super().__init__(
+            f"the {part} of offset {offset} in {partition} cannot be decoded: {reason}; with the option mode=permissive such records"
+            " are null and told of in the column _corrupt"
+        )
+        self.partition = partition
+        self.offset = offset
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[type["UndecodableRecord"], tuple[object, ...]]:
+        part = self.args[0].split()[1]
+        return type(self), (self.partition, self.offset, part, self.reason)
+
+
+def reason_of(error: Exception) -> str:
+    """The reason as one bounded line; a library's may quote the whole value."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= REASON_CHARACTERS_MAX else text[: REASON_CHARACTERS_MAX - 1] + "…"

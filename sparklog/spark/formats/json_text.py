@@ -1,0 +1,161 @@
+"""JSON by whole blocks: values joined by newlines and read by pyarrow into columns, without an object per record.
+
+    rows -> blocks of ROWS -> pyarrow.json            a block that holds a wrong value is refused whole, so
+                 └ refused -> FEW_ROWS -> pyarrow.json  it is cut into smaller ones, and of those
+                                └ refused -> row by row   only the ones with the wrong value go the slow way
+
+What pyarrow reads, `json_rows` would read alike; it is only asked where that holds. That no value spills over into its neighbours is
+proved for every block: each value is UTF-8 that begins with `{` and ends with `}`, and as many objects come out as values went in. No
+JSON document goes on after `}` with a newline and `{`, so documents end where values end; then each value holds exactly one.
+"""
+
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    DateType,
+    MapType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from sparklog.spark.formats.decoded import Decoded
+from sparklog.spark.formats.json_rows import JsonRows, binaries
+from sparklog.spark.formats.prefix import without_prefix
+from sparklog.spark.formats.times import timestamps
+from sparklog.spark.formats.types import arrow_type
+
+ROWS: Final = 16384
+FEW_ROWS: Final = 1024
+"""A call of pyarrow's reader costs as much as a hundred rows one by one."""
+PATIENCE: Final = 16
+"""Blocks to read row by row after one of which most parts were refused, before pyarrow is asked again."""
+_SPACE = " \t\r\n"
+
+
+class JsonDecoder:
+    """JSON values as one type; structs go by whole blocks."""
+
+    def __init__(self, kind: DataType, *, may_be_prefixed: bool) -> None:
+        self._struct = kind if isinstance(kind, StructType) else StructType()
+        self._type = arrow_type(kind)
+        self._rows = JsonRows(kind)
+        self._may_be_prefixed = may_be_prefixed
+        self._slow_blocks = 0
+        self._parse_options = None
+        if isinstance(kind, StructType) and _is_known_to_arrow(kind):
+            schema = pa.schema([(field.name, _parsed_type(field.dataType)) for field in kind.fields])
+            self._parse_options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore", newlines_in_values=True)
+
+    def decode(self, values: pa.Array) -> Decoded:
+        if self._may_be_prefixed:
+            values = without_prefix(values)
+        refused: dict[int, str] = {}
+        parts: list[pa.Array] = []
+        for start in range(0, len(values), ROWS):
+            self._block(values[start : start + ROWS], start, parts, refused)
+        if len(parts) == 1:
+            return Decoded(parts[0], refused)
+        return Decoded(pa.concat_arrays(parts) if parts else pa.array([], self._type), refused)
+
+    def _block(self, values: pa.Array, first_row: int, parts: list[pa.Array], refused: dict[int, str]) -> None:
+        if self._parse_options is None or self._slow_blocks:
+            self._slow_blocks = max(0, self._slow_blocks - 1)
+            parts.append(self._rows.decode(values, first_row, refused))
+            return
+        whole = self._whole(values)
+        if whole is not None:
+            parts.append(whole)
+            return
+        slow = 0
+        for start in range(0, len(values), FEW_ROWS):
+            few = values[start : start + FEW_ROWS]
+            whole = self._whole(few)
+            slow += whole is None
+            parts.append(self._rows.decode(few, first_row + start, refused) if whole is None else whole)
+        if 2 * slow * FEW_ROWS > len(values):
+            self._slow_blocks = PATIENCE
+
+    def _whole(self, values: pa.Array) -> pa.Array | None:
+        """All of the values read at once; None if one of them has to be looked at more closely."""
+        present = values.drop_null() if values.null_count else values
+        if not len(present):
+            return pa.nulls(len(values), self._type)
+        try:
+            texts = present.cast(pa.string())
+            if not _all_in_braces(texts):
+                texts = pc.utf8_trim(texts, _SPACE)
+                if not _all_in_braces(texts):
+                    return None
+            joined = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts), "\n")[0].as_buffer()
+            read_options = pj.ReadOptions(use_threads=False, block_size=joined.size + 1)
+            table = pj.read_json(pa.BufferReader(joined), read_options=read_options, parse_options=self._parse_options)
+            if table.num_rows != len(present):
+                return None
+            columns = [table.column(field.name).combine_chunks() for field in self._struct.fields]
+            made = _finished_struct(columns, self._struct, None)
+        except (pa.ArrowInvalid, ValueError):
+            return None
+        return made if present is values else _spread(made, values)
+
+
+def _all_in_braces(texts: pa.Array) -> bool:
+    return bool(pc.all(pc.starts_with(texts, "{")).as_py() and pc.all(pc.ends_with(texts, "}")).as_py())
+
+
+def _spread(made: pa.Array, values: pa.Array) -> pa.Array:
+    """Nulls again where `values` has them."""
+    is_there = values.is_valid()
+    place = pc.subtract(pc.cumulative_sum(is_there.cast(pa.int32())), 1)
+    return made.take(pc.if_else(is_there, place, None))
+
+
+def _is_known_to_arrow(kind: DataType) -> bool:
+    if isinstance(kind, MapType):
+        return False  # pyarrow reads maps from lists of pairs
+    if isinstance(kind, ArrayType):
+        return _is_known_to_arrow(kind.elementType)
+    if isinstance(kind, StructType):
+        return all(_is_known_to_arrow(field.dataType) for field in kind.fields)
+    return True
+
+
+def _parsed_type(kind: DataType) -> pa.DataType:
+    """What pyarrow reads a field as: times and binaries stay strings, whose reading is ours."""
+    if isinstance(kind, TimestampType | TimestampNTZType | DateType | BinaryType):
+        return pa.string()
+    if isinstance(kind, ArrayType):
+        return pa.list_(pa.field("element", _parsed_type(kind.elementType)))
+    if isinstance(kind, StructType):
+        return pa.struct([pa.field(field.name, _parsed_type(field.dataType)) for field in kind.fields])
+    return arrow_type(kind)
+
+
+def _finished(column: pa.Array, kind: DataType) -> pa.Array:
+    if isinstance(kind, TimestampType | TimestampNTZType):
+        return timestamps(column, kind)
+    if isinstance(kind, DateType):
+        return column.cast(pa.date32())
+    if isinstance(kind, BinaryType):
+        return binaries(column)
+    target = arrow_type(kind)
+    if column.type == target:
+        return column
+    if isinstance(kind, StructType):
+        children = [column.field(index) for index in range(len(kind.fields))]
+        return _finished_struct(children, kind, column.is_null() if column.null_count else None)
+    if isinstance(kind, ArrayType):
+        validity, offsets = column.buffers()[:2]
+        return pa.Array.from_buffers(target, len(column), [validity, offsets], children=[_finished(column.values, kind.elementType)])
+    return column.cast(target)
+
+
+def _finished_struct(columns: list[pa.Array], kind: StructType, mask: pa.Array | None) -> pa.Array:
+    children = [_finished(column, field.dataType) for column, field in zip(columns, kind.fields, strict=True)]
+    return pa.StructArray.from_arrays(children, fields=list(arrow_type(kind)), mask=mask)
