@@ -25,6 +25,7 @@ from sparklog_server.broker.context import AutoCreation, Context, Proposed, Requ
 from sparklog_server.broker.coordinated import committed, settle
 from sparklog_server.broker.directories import close_without_logs, open_log_dirs, registration
 from sparklog_server.broker.dispatch import HANDLERS, SERVED
+from sparklog_server.broker.ending import marker_writer
 from sparklog_server.broker.groups import open_groups
 from sparklog_server.broker.handlers.api_versions import of_unsupported_version
 from sparklog_server.broker.live_settings import LiveSettings
@@ -141,6 +142,7 @@ class Broker:
             memory=self._memory,
             quotas=self._quotas,
         )
+        self._context.transactions.write = marker_writer(self._context)
         self._standing = Standing(self._context, self._failed_directories, self._trace)
         self._is_started = True
         self._standing.begin(registration(settings, log_dirs, cluster_id, incarnation_id=Uuid(self._entropy(16))), now)
@@ -245,23 +247,22 @@ class Broker:
         self._memory.copied_bytes -= job.copied_bytes
         if self.is_stopping:
             return
-        call, session = job.call, job.call.session
+        call = job.call
         answer = job.finished(result, now)
-        if session.is_closing or call.answer is not None:
+        if call.session.is_closing or call.answer is not None:
             return
         if isinstance(answer, Message):
             self._answer(call, answer, now)
-        elif answer in (Parked.FLOWING, Parked.SILENT):
-            session.held_by = None
-            self._resumable.append(session)
+        else:
+            self._let_go(call, answer)
 
     def tick(self, now: Instant) -> list[Effect]:
         """Time has passed: answer those whose time is up."""
         timers = self._context.timers
         while timers and timers[0][0] <= now.mono_us:
             waiting = heappop(timers)[2]
-            if waiting.call.answer is None and not waiting.call.session.is_closing:
-                self._answer(waiting.call, waiting.expired(now), now)
+            if waiting.call.answer is None and not waiting.call.session.is_closing and (answer := waiting.expired(now)) is not None:
+                self._answer(waiting.call, answer, now)
         self._resumable.extend(self._quotas.rested(now))
         self._effects.extend(self._partitions.due_checkpoints(now))
         self._effects.extend(self._partitions.due_retention(now))
@@ -437,10 +438,20 @@ class Broker:
                     shards.woken(waiting, now)
                 continue
             call = waiting.call
-            if call.answer is None and not call.session.is_closing:
+            if call is None:
+                waiting.woken(now)
+            elif call.answer is None and not call.session.is_closing:
                 answer = waiting.woken(now)
-                if answer is not None:
-                    self._answer(call, answer, now)
+                if type(answer) is Parked:
+                    self._let_go(call, answer)
+                elif answer is not None:
+                    self._answer(call, cast(Message, answer), now)
+
+    def _let_go(self, call: Call, parked: Parked) -> None:
+        """A request that held up its session has found its place: the next ones may run, though it is not answered yet."""
+        if parked in (FLOWING, SILENT):
+            call.session.held_by = None
+            self._resumable.append(call.session)
 
     def _publish(self, now: Instant) -> None:
         """The metadata log has committed more: follow the new image, then answer those who asked for it."""

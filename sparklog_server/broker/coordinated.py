@@ -8,10 +8,10 @@ import msgspec
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant
-from sparklog.wire.messages.allocate_producer_ids import AllocateProducerIdsResponse
+from sparklog.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from sparklog.wire.messages.create_topics import CreateTopicsResponse
 from sparklog.wire.schema import Message
-from sparklog_server.broker.context import Context, CoordinatorTopic, ProducerIdBlock
+from sparklog_server.broker.context import BROKER_PRINCIPAL, Context, CoordinatorTopic, ProducerIdBlock
 from sparklog_server.broker.session import FLOWING, Call, Parked, Wakeable
 from sparklog_server.broker.shards import Shards
 from sparklog_server.coordinator.command import Command
@@ -25,7 +25,9 @@ Refusal = Callable[[ErrorCode], Message]
 class Token(Protocol):
     """What goes to a shard with a command, and comes back with its reply."""
 
-    call: Call
+    @property
+    def call(self) -> Call | None:
+        """Whose request; None for what the broker itself asked, which is told but never answers."""
 
     def answered(self, reply: Message) -> Message | None:
         """The shard's reply is here: the answer to the client, or None while more is to come."""
@@ -179,20 +181,33 @@ def settle(context: Context, now: Instant) -> list[tuple[Call, Message]]:
         if shards.awaited and shards.is_settled:
             partitions.released.extend(shards.take_awaited())
         if shards is transactions.shards:
-            answers, refused = transactions.told(answers, refused)
+            answers, refused = transactions.told(answers, refused, now)
         for answer in answers:
             token = cast(Token, answer.token)
             if _is_awaited(token.call) and (reply := token.answered(answer.reply)) is not None:
-                given.append((token.call, reply))
+                given.append((cast(Call, token.call), reply))
         for refused_token, code in refused:
             token = cast(Token, refused_token)
             if _is_awaited(token.call) and (reply := token.refused(code)) is not None:
-                given.append((token.call, reply))
+                given.append((cast(Call, token.call), reply))
+    transactions.write_due(context.image, now)
+    if transactions.wants_producer_ids:
+        transactions.wants_producer_ids = False
+        ask_for_producer_ids(context, now)
     return given
 
 
-def _is_awaited(call: Call) -> bool:
-    return call.answer is None and not call.session.is_closing
+def ask_for_producer_ids(context: Context, now: Instant) -> None:
+    """Have the controller grant the next block, unless it was asked already."""
+    ids = context.producer_ids
+    if not ids.is_asked:
+        ids.is_asked = True
+        block = AllocateProducerIdsRequest(broker_id=context.settings.node_id, broker_epoch=context.broker_epoch)
+        context.propose(block, ProducerIdBlock(), BROKER_PRINCIPAL, now)
+
+
+def _is_awaited(call: Call | None) -> bool:
+    return call is None or call.answer is None and not call.session.is_closing
 
 
 def committed(context: Context, token: object, reply: Message) -> bool:

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from sparklog.model import Instant
+from sparklog.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from sparklog.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from sparklog.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from sparklog.wire.messages.alter_configs import AlterConfigsRequest
 from sparklog.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
@@ -24,8 +26,10 @@ from sparklog.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from sparklog.wire.messages.describe_producers import DescribeProducersRequest
 from sparklog.wire.messages.describe_quorum import DescribeQuorumRequest
 from sparklog.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from sparklog.wire.messages.describe_transactions import DescribeTransactionsRequest
 from sparklog.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from sparklog.wire.messages.elect_leaders import ElectLeadersRequest
+from sparklog.wire.messages.end_txn import EndTxnRequest
 from sparklog.wire.messages.fetch import FetchRequest
 from sparklog.wire.messages.find_coordinator import FindCoordinatorRequest
 from sparklog.wire.messages.heartbeat import HeartbeatRequest
@@ -37,6 +41,7 @@ from sparklog.wire.messages.list_config_resources import ListConfigResourcesRequ
 from sparklog.wire.messages.list_groups import ListGroupsRequest
 from sparklog.wire.messages.list_offsets import ListOffsetsRequest
 from sparklog.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from sparklog.wire.messages.list_transactions import ListTransactionsRequest
 from sparklog.wire.messages.metadata import MetadataRequest
 from sparklog.wire.messages.offset_commit import OffsetCommitRequest
 from sparklog.wire.messages.offset_delete import OffsetDeleteRequest
@@ -80,6 +85,13 @@ from sparklog_server.broker.handlers.producers import init_producer_id
 from sparklog_server.broker.handlers.quotas import alter_client_quotas, describe_client_quotas
 from sparklog_server.broker.handlers.reassignments import alter_partition_reassignments, list_partition_reassignments
 from sparklog_server.broker.handlers.topics import create_partitions, create_topics, delete_topics
+from sparklog_server.broker.handlers.transactions import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
+    describe_transactions,
+    end_txn,
+    list_transactions,
+)
 from sparklog_server.broker.session import Call, Parked
 
 # Any: each handler takes the request class of its own API, which the table cannot say.
@@ -105,6 +117,9 @@ HANDLERS: dict[int, tuple[Handler, type[Message]]] = {
     21: (delete_records, DeleteRecordsRequest),
     22: (init_producer_id, InitProducerIdRequest),
     23: (offset_for_leader_epoch, OffsetForLeaderEpochRequest),
+    24: (add_partitions_to_txn, AddPartitionsToTxnRequest),
+    25: (add_offsets_to_txn, AddOffsetsToTxnRequest),
+    26: (end_txn, EndTxnRequest),
     32: (describe_configs, DescribeConfigsRequest),
     33: (alter_configs, AlterConfigsRequest),
     34: (alter_replica_log_dirs, AlterReplicaLogDirsRequest),
@@ -124,6 +139,8 @@ HANDLERS: dict[int, tuple[Handler, type[Message]]] = {
     60: (describe_cluster, DescribeClusterRequest),
     61: (describe_producers, DescribeProducersRequest),
     64: (unregister_broker, UnregisterBrokerRequest),
+    65: (describe_transactions, DescribeTransactionsRequest),
+    66: (list_transactions, ListTransactionsRequest),
     68: (consumer_group_heartbeat, ConsumerGroupHeartbeatRequest),
     69: (consumer_group_describe, ConsumerGroupDescribeRequest),
     75: (describe_topic_partitions, DescribeTopicPartitionsRequest),

@@ -14,6 +14,11 @@ class ProducerIds:
         self.is_asked = False
         self.waiting: list[object] = []
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether the block is used up."""
+        return self._next == self._limit
+
     def take(self) -> ProducerId | None:
         """The next id, or None when the block is used up."""
         if self._next == self._limit:

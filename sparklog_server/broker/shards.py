@@ -144,6 +144,10 @@ class Shards:
         count = self.partition_count
         return partition_for(key, count) if count else None
 
+    def leader_epoch(self, key: str) -> LeaderEpoch:
+        """The epoch in which the partition of a key is led."""
+        return self._partitions[partition_for(key, self.partition_count)].leader_epoch
+
     def shards(self) -> list[int]:
         """The partitions whose keys this node keeps, in order."""
         return self.runtime.shards()

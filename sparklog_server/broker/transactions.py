@@ -1,9 +1,17 @@
-"""The transaction coordinator of this broker: its shards over the partitions of `__transaction_state` that this node leads."""
+"""The transaction coordinator of this broker: its shards over the partitions of `__transaction_state` that this node leads.
 
-from collections.abc import Callable, Sequence
+handler, produce ─► send, verify, add ─► the shard of the id ─► the answer to its token
+                                              │
+          told ◄── MarkersDue, VerdictDue ◄───┘ once they rest on what is committed
+           ├─► write_due ─► the port that writes markers ─► MarkersWritten ─► the shard
+           └─► `resolver` ─► Verdict ─► the shard
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 from sparklog.errors import ErrorCode
-from sparklog.model import Instant, Ticket, TopicPartition
+from sparklog.model import Instant, ProducerId, Ticket, TopicPartition
 from sparklog.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
@@ -13,14 +21,53 @@ from sparklog_server.broker.internal_topics import TRANSACTIONS_TOPIC
 from sparklog_server.broker.live_settings import LiveSettings
 from sparklog_server.broker.producer_ids import ProducerIds
 from sparklog_server.broker.shards import Shards, compacted_topic
+from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.coordinator.command import Command
-from sparklog_server.coordinator.group.shard import GroupShard
 from sparklog_server.coordinator.shard import Answer
+from sparklog_server.coordinator.txn.events import Answer as Outcome
+from sparklog_server.coordinator.txn.events import MarkersDue, MarkersWritten, Verdict, VerdictDue
+from sparklog_server.coordinator.txn.settings import TxnSettings
+from sparklog_server.coordinator.txn.shard import TxnShard
+from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.replica.directory import Trace
+
+_BROKERS_VERSION = 5
+"""The version of AddPartitionsToTxn that brokers speak among each other."""
+_NEEDS_NONE = (ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT)
+"""What tells that a partition has its marker, or that a newer one of the producer's ended what was open there."""
+
+Tokens = list[tuple[object, ErrorCode]]
+MarkersDone = Callable[[Mapping[TopicPartition, ErrorCode], Instant], None]
+WriteMarkers = Callable[[MarkersDue, int, MarkersDone, Instant], None]
+"""Writes the markers of a MarkersDue in the coordinator's epoch, and tells once what became of each: the port to `markers.py`."""
+
+
+class Resolver(Protocol):
+    """Who knows the outcome of transactions whose producer is silent: it has read the decisions of the exactly-once sink."""
+
+    def verdict(self, transactional_id: str, producer_id: int, producer_epoch: int, now: Instant) -> Outcome:
+        """What is to become of a transaction whose timeout is over. Asked again every
+        `transaction.abort.timed.out.transaction.cleanup.interval.ms` as long as it says ASK_AGAIN, until the transaction has been open
+        for `transaction.max.timeout.ms`; must answer at once."""
+
+
+class NobodyKnows:
+    """In place of a resolver where there is none."""
+
+    def verdict(self, transactional_id: str, producer_id: int, producer_epoch: int, now: Instant) -> Outcome:
+        return Outcome.ASK_AGAIN
+
+
+def nobody_writes(due: MarkersDue, coordinator_epoch: int, done: MarkersDone, now: Instant) -> None:
+    """In place of the port to those who write markers, as long as there is none."""
+    done(dict.fromkeys(due.partitions, ErrorCode.NOT_LEADER_OR_FOLLOWER), now)
 
 
 class Transactions:
-    """The coordinator of transactions."""
+    """The coordinator of transactions; `due` are markers that nobody has begun to write.
+
+    `write` is the port to those who do, `resolver` the one to whoever knows the outcome of `sl.` ids: they are set once, at the start.
+    """
 
     def __init__(
         self,
@@ -31,21 +78,35 @@ class Transactions:
         trace: Trace,
     ) -> None:
         settings = live.settings
+        txn_settings = txn_settings_of(settings)
         topic = compacted_topic(
             TRANSACTIONS_TOPIC,
             partition_count=settings.transaction_state_log_num_partitions,
             replication_factor=settings.transaction_state_log_replication_factor,
-            configs={"segment.bytes": str(settings.transaction_state_log_segment_bytes)},
+            configs={
+                "segment.bytes": str(settings.transaction_state_log_segment_bytes),
+                "min.insync.replicas": str(settings.transaction_state_log_min_isr),
+                "unclean.leader.election.enable": "false",
+            },
         )
+
+        def make_shard() -> TxnShard:
+            return TxnShard(txn_settings, take_producer_id=self._take_producer_id, trace=trace)
+
         self.producer_ids = ProducerIds()
-        self.shards = Shards(topic, self._make_shard, node_id=settings.node_id, tickets=tickets, entropy=entropy, trace=trace)
+        self.shards = Shards(topic, make_shard, node_id=settings.node_id, tickets=tickets, entropy=entropy, trace=trace)
+        self.resolver: Resolver = NobodyKnows()
+        self.write: WriteMarkers = nobody_writes
+        self.due: list[MarkersDue] = []
+        self.wants_producer_ids = False
+        self._writing: dict[str, tuple[int, int]] = {}
 
-    def _make_shard(self) -> GroupShard:
-        raise NotImplementedError
+    def _take_producer_id(self) -> ProducerId | None:
+        taken = self.producer_ids.take()
+        self.wants_producer_ids = self.wants_producer_ids or taken is None
+        return taken
 
-    def told(self, answers: list[Answer], refused: list[tuple[object, ErrorCode]]) -> tuple[list[Answer], list[tuple[object, ErrorCode]]]:
-        """Take up what is due, and leave what clients wait for."""
-        return answers, refused
+    # -- requests
 
     def send(self, transactional_id: str, command: Command, token: object, now: Instant) -> ErrorCode:
         """Have the shard of a transactional id decide; NONE if it took the command up and `token` will be answered."""
@@ -97,6 +158,77 @@ class Transactions:
         asked = AddPartitionsToTxnTransaction(transactional_id, producer_id, producer_epoch, verify_only, named)
         return self.send(transactional_id, Command(AddPartitionsToTxnRequest(transactions=[asked]), _BROKERS_VERSION), token, now)
 
+    # -- what is due
 
-_BROKERS_VERSION = 5
-"""The version of AddPartitionsToTxn that brokers speak among each other."""
+    def told(self, answers: list[Answer], refused: Tokens, now: Instant) -> tuple[list[Answer], Tokens]:
+        """Take up what the shards want done, and leave what somebody waits for. A shard that is dropped says again, once it is
+        loaded, what was due.
+        """
+        waited_for = []
+        for answer in answers:
+            token = answer.token
+            if isinstance(token, MarkersDue):
+                self.due.append(token)
+            elif isinstance(token, VerdictDue):
+                self._judge(token, now)
+            elif token is not None:
+                waited_for.append(answer)
+        internal = (MarkersDue, VerdictDue, type(None))
+        return waited_for, [one for one in refused if not isinstance(one[0], internal)]
+
+    def _judge(self, due: VerdictDue, now: Instant) -> None:
+        outcome = self.resolver.verdict(due.transactional_id, due.producer_id, due.producer_epoch, now)
+        verdict = Verdict(due.transactional_id, due.producer_id, due.producer_epoch, outcome)
+        self.send(due.transactional_id, Command(verdict, 0), None, now)
+
+    def write_due(self, image: MetadataImage, now: Instant) -> None:
+        """Have the markers written that are due."""
+        due, self.due = self.due, []
+        for one in due:
+            identity = one.producer_id, one.producer_epoch
+            if self._writing.get(one.transactional_id) == identity:
+                continue  # the shard was loaded anew meanwhile: a second marker could end the next transaction
+            self._writing[one.transactional_id] = identity
+            self._write(one, image, now)
+
+    def _write(self, due: MarkersDue, image: MetadataImage, now: Instant) -> None:
+        # Where a partition is gone nobody waits for its marker.
+        there = tuple(one for one in due.partitions if is_there(image, one))
+        gone = tuple(one for one in due.partitions if not is_there(image, one))
+
+        def done(outcomes: Mapping[TopicPartition, ErrorCode], now: Instant) -> None:
+            self._writing.pop(due.transactional_id, None)
+            ended = tuple(one for one, code in outcomes.items() if code in _NEEDS_NONE)
+            again = tuple(one for one, code in outcomes.items() if code not in _NEEDS_NONE)
+            written = MarkersWritten(due.transactional_id, due.producer_id, due.producer_epoch, (*gone, *ended), again)
+            self.send(due.transactional_id, Command(written, 0), None, now)
+
+        if not there:
+            done({}, now)
+        else:
+            left = due if len(there) == len(due.partitions) else replaced(due, there)
+            self.write(left, self.shards.leader_epoch(due.transactional_id), done, now)
+
+
+def replaced(due: MarkersDue, partitions: tuple[TopicPartition, ...]) -> MarkersDue:
+    """The same markers in fewer partitions."""
+    return MarkersDue(due.transactional_id, due.producer_id, due.producer_epoch, due.is_commit, due.transaction_version, partitions)
+
+
+def is_there(image: MetadataImage, partition: TopicPartition) -> bool:
+    """Whether a partition exists."""
+    topic = image.topics_by_name.get(partition.topic)
+    return topic is not None and 0 <= partition.partition < len(topic.partitions)
+
+
+def txn_settings_of(settings: BrokerSettings) -> TxnSettings:
+    """What transactions are bound by, from the keys of the broker."""
+    keys = settings.transactions
+    return TxnSettings(
+        timeout_max_ms=keys.max_timeout_ms,
+        abort_interval_ms=keys.abort_interval_ms,
+        expiration_ms=keys.id_expiration_ms,
+        resolved_expiration_ms=keys.sink_id_expiration_ms,
+        expiry_interval_ms=keys.expiry_interval_ms,
+        is_two_phase_enabled=keys.two_phase_commit_enable,
+    )

@@ -17,6 +17,7 @@ from .group_settings import GroupDefaults
 from .keys import INT_MAX, Key, Kind, Update, Value, fields_of, invalid
 from .listeners import DEFAULT_PROTOCOL_MAP, Listener, derive_endpoints, with_ports
 from .topic_settings import TopicSettings, nearest, topic_keys_of_broker
+from .transaction_settings import TransactionDefaults
 
 __all__ = ["BrokerSettings", "Listener", "TopicSettings", "broker_keys"]
 
@@ -318,23 +319,23 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     inter_broker_listener_name: str = "PLAINTEXT"
     given: Mapping[str, str] = msgspec.field(default_factory=dict)
     groups: GroupDefaults = GroupDefaults()
+    transactions: TransactionDefaults = TransactionDefaults()
 
     @staticmethod
     def of(given: Mapping[str, str], *, is_insecure_allowed: bool = False) -> "BrokerSettings":
         """The settings of these texts by Kafka's keys, checked together; raises SettingsError. Keys without effect are only checked."""
         changes: dict[str, Any] = {"given": dict(given)}
-        group_changes: dict[str, Any] = {}
+        parts: dict[str, dict[str, Any]] = {}
         for name, text in given.items():
             if name in broker_keys():
                 field, key = broker_keys()[name]
                 part, _, field = field.rpartition(".")
-                (group_changes if part else changes)[field] = key.parse(text)
+                (parts.setdefault(part, {}) if part else changes)[field] = key.parse(text)
             else:
                 key_of(name).parse(text)
         if topic_changes := cast(dict[str, Any], topic_defaults_of(given)):
             changes["topics"] = TopicSettings.of(msgspec.structs.replace(TopicSettings(), **topic_changes), {})
-        if group_changes:
-            changes["groups"] = GroupDefaults(**group_changes)
+        changes |= {part: PARTS[part](**values) for part, values in parts.items()}
         return _connected(BrokerSettings(**changes), is_insecure_allowed=is_insecure_allowed)
 
     @property
@@ -379,11 +380,15 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+PARTS: dict[str, type[GroupDefaults] | type[TransactionDefaults]] = {"groups": GroupDefaults, "transactions": TransactionDefaults}
+"""The fields of `BrokerSettings` that are settings of their own."""
+
+
 @cache
 def broker_keys() -> dict[str, tuple[str, Key]]:
-    """(field, key) by broker key, in the order written; those of groups as `groups.…`; without the keys that supply defaults of topics."""
-    groups = {key.name: (f"groups.{field}", key) for field, key in fields_of(GroupDefaults)}
-    return {key.name: (field, key) for field, key in fields_of(BrokerSettings)} | groups
+    """(field, key) by broker key, in the order written; those of a part as `groups.…`; without the keys that supply defaults of topics."""
+    parts = {key.name: (f"{part}.{field}", key) for part, defaults in PARTS.items() for field, key in fields_of(defaults)}
+    return {key.name: (field, key) for field, key in fields_of(BrokerSettings)} | parts
 
 
 def key_of(name: str) -> Key:

@@ -268,16 +268,8 @@ ssl.truststore.location | STRING | b | - | <none> | The file of the trusted cert
 ssl.truststore.password | PASSWORD | b | - | <none> | The password of that file.
 ssl.truststore.type | STRING | b | - | JKS | The form of that file.
 telemetry.max.bytes | INT | r | 1.. | 1048576 | The most metrics a client may push at once.
-transaction.abort.timed.out.transaction.cleanup.interval.ms | INT | r | 1.. | 10000 |
-    How often transactions that took too long are looked for.
-transaction.max.timeout.ms | INT | r | 1.. | 900000 | The longest timeout a transaction may ask for.
-transaction.partition.verification.enable | BOOLEAN | c | - | true |
-    Ask the coordinator whether a partition belongs to the transaction before taking its records.
-transaction.remove.expired.transaction.cleanup.interval.ms | INT | r | 1.. | 3600000 | How often expired transactional ids are looked for.
 transaction.state.log.load.buffer.size | INT | r | 1.. | 5242880 |
     How much of `__transaction_state` is read at a time when a coordinator starts.
-transaction.two.phase.commit.enable | BOOLEAN | r | - | false | Let transactions be prepared and committed by an outside coordinator.
-transactional.id.expiration.ms | INT | r | 1.. | 604800000 | How long the state of an unused transactional id is kept.
 unclean.leader.election.interval.ms | LONG | r | 1.. | 300000 | How often leaderless partitions are looked at for an unclean election.
 unstable.api.versions.enable | BOOLEAN | r | - | false | Serve versions of APIs that Kafka has not released.
 unstable.feature.versions.enable | BOOLEAN | r | - | false | Allow levels of features that Kafka has not released.

@@ -18,6 +18,7 @@ ASKED_WHEN_NEEDED = {
     "max.connections": "by the server at each connection",
     "max.connections.per.ip": "by the server at each connection",
     "min.insync.replicas": "by each partition when topics are reconfigured",
+    "transaction.partition.verification.enable": "by Produce, each time",
     "sparklog.ack.flush": "by each partition when topics are reconfigured",
     "unclean.leader.election.enable": "by the controller at each election",
 }

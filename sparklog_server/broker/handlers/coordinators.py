@@ -34,11 +34,16 @@ def find_coordinator(context: Context, call: Call, request: FindCoordinatorReque
         waiting = _ParkedSearch(context, call, request, shards)
         shards.awaited[waiting] = None
         context.park(waiting, _WAIT_MS, now)
-        if not shards.partition_count and not shards.is_asked:
-            shards.is_asked = True
-            context.propose(shards.topic_wanted, CoordinatorTopic(shards), BROKER_PRINCIPAL, now)
+        make_topic(context, shards, now)
         return Parked.FLOWING
     return _found(context, call, request)
+
+
+def make_topic(context: Context, shards: Shards, now: Instant) -> None:
+    """Have the topic of a coordinator created, unless it is there or on its way."""
+    if not shards.partition_count and not shards.is_asked:
+        shards.is_asked = True
+        context.propose(shards.topic_wanted, CoordinatorTopic(shards), BROKER_PRINCIPAL, now)
 
 
 class _ParkedSearch:

@@ -22,6 +22,7 @@ from sparklog.wire.messages.list_transactions import ListTransactionsRequest
 from sparklog.wire.schema import Message
 from sparklog_server.coordinator.command import Command
 from sparklog_server.coordinator.shard import NOTHING, Answer, CoordinatorRecord, Decision
+from sparklog_server.metadata.features import TRANSACTION_VERSION
 from sparklog_server.metadata.image import MetadataDelta, MetadataImage
 from sparklog_server.outcome import Refused
 
@@ -36,7 +37,6 @@ from .waits import Completing, Completions, Held, Timeouts
 
 RESOLVED_PREFIX = "sl."
 """Ids whose outcome a resolver may know: those of the exactly-once sink."""
-TRANSACTION_VERSION = "transaction.version"
 _LATEST_CLIENT = 2
 _BROKERS_SINCE = 4
 """The version of AddPartitionsToTxn from which many transactions may be asked for, and partitions only verified (KIP-890)."""

@@ -1,0 +1,206 @@
+"""The requests of transactional producers and of those who look after transactions: checked here, decided by the id's shard.
+
+Clients before the version given as `_FENCED_SINCE` do not know PRODUCER_FENCED: they are told INVALID_PRODUCER_EPOCH in its place.
+"""
+
+from collections.abc import Callable
+from typing import cast
+
+from sparklog.errors import ErrorCode
+from sparklog.model import Instant, TopicPartition
+from sparklog.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from sparklog.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTransaction,
+)
+from sparklog.wire.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse, TransactionState
+from sparklog.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+from sparklog.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from sparklog.wire.schema import Message
+from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
+from sparklog_server.broker.context import Context
+from sparklog_server.broker.coordinated import Refusal, ask_shard, gather
+from sparklog_server.broker.handlers.coordinators import make_topic
+from sparklog_server.broker.internal_topics import INTERNAL_TOPICS
+from sparklog_server.broker.session import Call, Parked
+from sparklog_server.broker.transactions import is_there
+from sparklog_server.coordinator.txn.answers import listed, partitions_of, refused_add, told
+from sparklog_server.coordinator.txn.events import AddOffsets
+from sparklog_server.outcome import Refused
+
+_BROKERS_SINCE = 4
+"""The version of AddPartitionsToTxn from which brokers ask for many transactions (KIP-890)."""
+_FENCED_SINCE = 2
+
+
+def add_partitions_to_txn(context: Context, call: Call, request: AddPartitionsToTxnRequest, now: Instant) -> Message | Parked:
+    """Partitions become part of a transaction, or are asked after; all of a transaction's, or none."""
+    is_from_broker = call.version >= _BROKERS_SINCE
+    if is_from_broker and not context.allow(call, Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME):
+        return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    transactions = request.transactions if is_from_broker else [_of_client(request)]
+    count = sum(len(topic.partitions) for one in transactions for topic in one.topics)
+    if count > context.settings.sparklog_partitions_max:
+        context.disconnect(call.session, f"AddPartitionsToTxn of {count} partitions: the cluster may have fewer")
+        return Parked.SILENT
+    refused: list[Message] = []
+    asked: list[tuple[int | None, Message, Refusal]] = []
+    for one in transactions:
+        refusal = _why_not(context, call, one, is_from_broker=is_from_broker)
+        if refusal is not None:
+            refused.append(refusal)
+        else:
+            command = AddPartitionsToTxnRequest(transactions=[one])
+            asked.append((context.transactions.shards.shard_of(one.transactional_id), command, _refusal_of(one)))
+
+    def whole(parts: list[Message]) -> Message:
+        results = [result for part in (*refused, *parts) for result in cast(AddPartitionsToTxnResponse, part).results_by_transaction]
+        if call.version < _FENCED_SINCE:
+            for topic in (topic for result in results for topic in result.topic_results):
+                for partition in topic.results_by_partition:
+                    partition.partition_error_code = _known(call, partition.partition_error_code)
+        if is_from_broker:
+            return AddPartitionsToTxnResponse(results_by_transaction=results)
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0].topic_results if results else [])
+
+    return gather(context, call, asked, whole, now, context.transactions.shards)
+
+
+def _of_client(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnTransaction:
+    return AddPartitionsToTxnTransaction(
+        transactional_id=request.v3_and_below_transactional_id,
+        producer_id=request.v3_and_below_producer_id,
+        producer_epoch=request.v3_and_below_producer_epoch,
+        topics=request.v3_and_below_topics,
+    )
+
+
+def _refusal_of(asked: AddPartitionsToTxnTransaction) -> Refusal:
+    return lambda code: refused_add(asked, code)
+
+
+def _why_not(context: Context, call: Call, asked: AddPartitionsToTxnTransaction, *, is_from_broker: bool) -> Message | None:
+    """The answer to a transaction that is not asked for: one partition that may not be, or is not there, refuses them all."""
+    transactional_id = asked.transactional_id
+    if not is_from_broker and not context.allow(call, Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id):
+        return refused_add(asked, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    partitions = partitions_of(asked)
+    codes: dict[TopicPartition, ErrorCode] = {}
+    for partition in sorted(partitions):
+        topic = partition.topic
+        is_clients_own = topic not in INTERNAL_TOPICS and context.allow(call, Operation.WRITE, Resource.TOPIC, topic)
+        if not is_from_broker and not is_clients_own:
+            codes[partition] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif not is_there(context.image, partition):
+            codes[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if codes:
+        return told(asked, dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | codes)
+    return None if transactional_id else refused_add(asked, ErrorCode.INVALID_REQUEST)
+
+
+def add_offsets_to_txn(context: Context, call: Call, request: AddOffsetsToTxnRequest, now: Instant) -> Message | Parked:
+    """The partition that keeps a group's offsets becomes part of a transaction."""
+
+    def refusal(code: int) -> Message:
+        return AddOffsetsToTxnResponse(error_code=_known(call, code))
+
+    if not context.allow(call, Operation.WRITE, Resource.TRANSACTIONAL_ID, request.transactional_id):
+        return refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if not context.allow(call, Operation.READ, Resource.GROUP, request.group_id):
+        return refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if not request.transactional_id:
+        return refusal(ErrorCode.INVALID_REQUEST)
+    shard = context.groups.shard_of(request.group_id)
+    if shard is None:
+        make_topic(context, context.groups, now)
+        return refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    partition = TopicPartition(context.groups.topic, shard)
+    command = AddOffsets(request.transactional_id, request.producer_id, request.producer_epoch, partition)
+    shards = context.transactions.shards
+    return ask_shard(
+        shards,
+        call,
+        request.transactional_id,
+        command,
+        refusal,
+        now,
+        lambda reply: refusal(cast(AddOffsetsToTxnResponse, reply).error_code),
+    )
+
+
+def end_txn(context: Context, call: Call, request: EndTxnRequest, now: Instant) -> Message | Parked:
+    """Commit or abort; the answer leaves when that is decided, and the markers follow."""
+
+    def refusal(code: ErrorCode) -> Message:
+        return EndTxnResponse(error_code=_known(call, code))
+
+    if not context.allow(call, Operation.WRITE, Resource.TRANSACTIONAL_ID, request.transactional_id):
+        return refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if not request.transactional_id:
+        return refusal(ErrorCode.INVALID_REQUEST)
+
+    def known(reply: Message) -> Message:
+        reply = cast(EndTxnResponse, reply)
+        reply.error_code = _known(call, reply.error_code)
+        return reply
+
+    return ask_shard(context.transactions.shards, call, request.transactional_id, request, refusal, now, known)
+
+
+def _known(call: Call, code: int) -> int:
+    """A code as the client's version knows it."""
+    is_too_new = code == ErrorCode.PRODUCER_FENCED and call.version < _FENCED_SINCE
+    return ErrorCode.INVALID_PRODUCER_EPOCH if is_too_new else code
+
+
+def describe_transactions(context: Context, call: Call, request: DescribeTransactionsRequest, now: Instant) -> Message | Parked:
+    """State and partitions of transactions, without topics that the caller may not see (KIP-664)."""
+    refused: list[TransactionState] = []
+    asked: list[tuple[int | None, Message, Refusal]] = []
+    for one in dict.fromkeys(request.transactional_ids):
+        if not context.allow(call, Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, one):
+            refused.append(TransactionState(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, transactional_id=one))
+        else:
+            command = DescribeTransactionsRequest(transactional_ids=[one])
+            asked.append((context.transactions.shards.shard_of(one), command, _undescribed(one)))
+
+    def whole(parts: list[Message]) -> Message:
+        states = [*refused, *(state for part in parts for state in cast(DescribeTransactionsResponse, part).transaction_states)]
+        for state in states:
+            state.topics = [one for one in state.topics if context.allow(call, Operation.DESCRIBE, Resource.TOPIC, one.topic)]
+        return DescribeTransactionsResponse(transaction_states=states)
+
+    return gather(context, call, asked, whole, now, context.transactions.shards)
+
+
+def _undescribed(transactional_id: str) -> Callable[[ErrorCode], Message]:
+    def refusal(code: ErrorCode) -> Message:
+        state = TransactionState(error_code=code, transactional_id=transactional_id)
+        return DescribeTransactionsResponse(transaction_states=[state])
+
+    return refusal
+
+
+def list_transactions(context: Context, call: Call, request: ListTransactionsRequest, now: Instant) -> Message | Parked:
+    """Every transaction that passes the filters and that the caller may see (KIP-664, KIP-994, KIP-1152)."""
+    try:
+        nothing = listed(request, {}, now)
+    except Refused as refused:
+        return ListTransactionsResponse(error_code=refused.code)
+    shards = context.transactions.shards
+
+    def whole(parts: list[Message]) -> Message:
+        # What a shard kept that went to another broker meanwhile is for that one to tell.
+        codes = [part.error_code for part in cast(list[ListTransactionsResponse], parts)]
+        error = next((code for code in codes if code not in (ErrorCode.NONE, ErrorCode.NOT_COORDINATOR)), 0)
+        found = [state for part in cast(list[ListTransactionsResponse], parts) for state in part.transaction_states]
+        seen = [one for one in found if context.allow(call, Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, one.transactional_id)]
+        return ListTransactionsResponse(
+            error_code=error, unknown_state_filters=nothing.unknown_state_filters, transaction_states=[] if error else seen
+        )
+
+    asked: list[tuple[int | None, Message, Refusal]] = [
+        (index, request, lambda code: ListTransactionsResponse(error_code=code)) for index in shards.shards()
+    ]
+    return gather(context, call, asked, whole, now, shards)
