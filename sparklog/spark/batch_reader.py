@@ -1,5 +1,9 @@
-"""A batch read: planned on the driver, once for a DataFrame and all derived from it."""
+"""A batch read: planned on the driver, once for a DataFrame and all derived from it.
 
+With `lateBinding` only the list of partitions is planned, and each task looks up where its own starts and ends when it begins to read.
+"""
+
+import time
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
@@ -7,10 +11,15 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from sparklog.errors import SettingsError
-from sparklog.spark import plan
+from sparklog.model import Offset, TopicPartition
+from sparklog.spark import plan, positions
 from sparklog.spark.loss import still_there
-from sparklog.spark.options import Options, Place, Position
+from sparklog.spark.offsets import PartitionOffsets
+from sparklog.spark.options import Options
+from sparklog.spark.plan import OffsetRange
+from sparklog.spark.positions import EARLIEST, LATEST, Landmark
 from sparklog.spark.readers import record_batches
+from sparklog.spark.sizes import Observed, SizeEstimates
 from sparklog.spark.topics import SubscribedTopics
 
 
@@ -23,17 +32,66 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         with SubscribedTopics(self._options) as topics:
-            partitions = topics.partitions()
+            partitions = topics.look().partitions
             earliest, latest = topics.earliest(partitions), topics.latest(partitions)
-        start_position = self._options.starting_offsets or Position(Place.EARLIEST)
-        end_position = self._options.ending_offsets or Position(Place.LATEST)
-        start = plan.resolve(start_position, option="startingOffsets", earliest=earliest, latest=latest)
-        end = plan.resolve(end_position, option="endingOffsets", earliest=earliest, latest=latest)
-        beyond = [f"{tp} ends at offset {latest[tp]}, not {end[tp]}" for tp in sorted(end) if end[tp] > latest[tp]]
-        if beyond:
-            raise SettingsError(f"option 'endingOffsets' lies beyond the end of the log: {'; '.join(beyond)}")
-        ranges = still_there(plan.ranges_of(start, end), earliest, self._options)
-        return [InputPartition((piece,)) for piece in plan.split(ranges, self._options.min_partitions)]
+            start, end = self._bounds(topics, earliest, latest)
+            if self._options.late_binding:
+                return [InputPartition((OffsetRange(tp, start[tp], max(start[tp], end[tp])),)) for tp in partitions]
+            ranges = still_there(plan.ranges_of(start, end), earliest, self._options)
+            estimates = self._estimates(topics, earliest, latest)
+        pieces = plan.tasks(
+            ranges,
+            pieces_min=self._options.min_partitions,
+            records_max=self._options.max_records_per_partition,
+            bytes_max=self._options.max_bytes_per_partition,
+            per_offset=estimates.per_offset,
+        )
+        return [InputPartition(piece) for piece in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return record_batches(self._options, self._schema, partition.value)
+        pieces = partition.value
+        if self._options.late_binding and pieces is not None:
+            pieces = self._bound_late(pieces)
+        return record_batches(self._options, self._schema, pieces)
+
+    def _bounds(
+        self, topics: SubscribedTopics, earliest: PartitionOffsets, latest: PartitionOffsets
+    ) -> tuple[dict[TopicPartition, Offset], dict[TopicPartition, Offset]]:
+        options, now_ms = self._options, time.time_ns() // 1_000_000
+        start = topics.resolve(
+            options.start or EARLIEST,
+            option=options.start_option,
+            earliest=earliest,
+            latest=latest,
+            now_ms=now_ms,
+            must_match=options.start_must_match,
+        )
+        end = topics.resolve(options.end or LATEST, option=options.end_option, earliest=earliest, latest=latest, now_ms=now_ms)
+        beyond = [f"{tp} ends at offset {latest[tp]}, not {end[tp]}" for tp in sorted(end) if end[tp] > latest[tp]]
+        if beyond:
+            raise SettingsError(f"option {options.end_option!r} lies beyond the end of the log: {'; '.join(beyond)}")
+        return start, end
+
+    def _bound_late(self, pieces: Sequence[OffsetRange]) -> list[OffsetRange]:
+        """The ranges from where they start to where their logs end now; landmarks at the start are looked up anew as well."""
+        start = self._options.start or EARLIEST
+        end = self._options.end if isinstance(self._options.end, Landmark) else LATEST
+        with SubscribedTopics(self._options) as topics:
+            partitions = [piece.partition for piece in pieces]
+            earliest, latest = topics.earliest(partitions), topics.latest(partitions)
+        option = self._options.start_option
+        begins = (
+            {p.partition: p.start for p in pieces}
+            if not isinstance(start, Landmark)
+            else positions.resolve(start, option=option, earliest=earliest, latest=latest)
+        )
+        ends = positions.resolve(end, option=option, earliest=earliest, latest=latest)
+        ranges = [OffsetRange(tp, begins[tp], ends[tp]) for tp in partitions]
+        return still_there([r for r in ranges if len(r)], earliest, self._options)
+
+    def _estimates(self, topics: SubscribedTopics, earliest: PartitionOffsets, latest: PartitionOffsets) -> SizeEstimates:
+        estimates = SizeEstimates()
+        if self._options.max_bytes_per_partition is not None:
+            for tp, size in topics.sizes(latest).items():
+                estimates.observe(tp, Observed(earliest[tp], latest[tp], size))
+        return estimates

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from sparklog.spark import plan
 from sparklog.spark.offsets import PartitionOffsets
-from sparklog.spark.options import Options
+from sparklog.spark.options import Options, WhenLost
 from sparklog.spark.plan import DataLoss, OffsetRange
 
 
@@ -19,7 +19,8 @@ def still_there(ranges: Sequence[OffsetRange], log_start: PartitionOffsets, opti
 
 
 def report_loss(losses: Sequence[str], options: Options) -> None:
-    """Fails with DataLoss, or warns where the user said to go on: a warning of a Python worker lands in the executor's log."""
-    if options.fail_on_data_loss:
+    """Fails with DataLoss, warns or says nothing, as the user said; a warning of a Python worker lands in Spark's log."""
+    if options.data_loss is WhenLost.FAIL:
         raise DataLoss(plan.loss_text(losses))
-    warnings.warn("records are gone and left out, as failOnDataLoss is false: " + "; ".join(losses), stacklevel=2)
+    if options.data_loss is WhenLost.WARN:
+        warnings.warn("records are gone and left out, as failOnDataLoss is warn: " + "; ".join(losses), stacklevel=2)

@@ -1,22 +1,30 @@
 """Offsets of a stream as Spark stores them: one canonical JSON text per position.
 
 Spark compares two positions as text, and stores only where each micro-batch ended. So
-- there is one spelling: keys sorted, whole numbers, nothing optional; the same position is the same text;
+- there is one spelling: keys sorted, whole numbers; the same position is the same text;
 - the place where reading began is carried inside: after a crash in the first micro-batch Spark asks for the initial offset again, and by
-  then "latest" may be somewhere else. Whoever plans a batch takes the beginning from the end offset, which was stored.
+  then "latest" may be somewhere else. Whoever plans a batch takes the beginning from the end offset, which was stored;
+- topics are known by their ids, so that one which was deleted and made anew is never taken for the old one;
+- what was lost is told: how many offsets, at least, of each partition.
 
-    {"from": {"flights": {"0": 0, "1": 0}}, "off": {"flights": {"0": 311, "1": 298}}, "v": 1}
+    {"from": {"flights": {"0": 0, "1": 0}}, "ids": {"flights": "pK3cNcDzSiOsPj4cqbwIgA"}, "off": {"flights": {"0": 311, "1": 298}}, "v": 2}
 
-`from` and `off` hold the same partitions. `from` of a partition changes only where reading begins anew, as after its records were lost.
+`from` of a partition changes only where reading begins anew, as after its records were lost. `lost` is there only where something was, and
+`ids` knows no topic of a broker that has no ids. Version 1 had neither. The offset that Spark's own Kafka connector stores,
+`{"flights": {"0": 311}}`, is read as a position without a beginning: the batch before it says where it begins.
 """
 
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sparklog.errors import SparklogError
-from sparklog.model import Offset, TopicPartition
+from sparklog.model import ZERO_UUID, Offset, TopicPartition, Uuid
 
-VERSION = 1
+VERSION = 2
+
+_OFFSET_MAX = 2**63 - 1
+_PARTITION_MAX = 2**31 - 1
 
 PartitionOffsets = Mapping[TopicPartition, Offset]
 JsonOffsets = dict[str, dict[str, int]]
@@ -28,24 +36,34 @@ class OffsetUnreadable(SparklogError):
 
 @dataclass(frozen=True, slots=True)
 class StreamOffset:
-    """How far a stream has come: `began` where reading of a partition began, `reached` the next offset to read of it."""
+    """How far a stream has come: `began` where reading of a partition began, `reached` the next offset to read of it.
+
+    Every partition that has a beginning has a position. Only what another connector stored has positions without a beginning.
+    """
 
     began: PartitionOffsets
     reached: PartitionOffsets
+    ids: Mapping[str, Uuid] = field(default_factory=dict)
+    lost: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """Offsets that were skipped since the query began; at least so many."""
 
     def __post_init__(self) -> None:
-        assert self.began.keys() == self.reached.keys(), "every partition has a beginning and a position"
+        assert self.began.keys() <= self.reached.keys(), "what has a beginning has a position"
 
     @classmethod
-    def beginning(cls, offsets: PartitionOffsets) -> "StreamOffset":
+    def beginning(cls, offsets: PartitionOffsets, ids: Mapping[str, Uuid] | None = None) -> "StreamOffset":
         """Nothing read yet, reading begins at `offsets`."""
-        return cls(began=dict(offsets), reached=dict(offsets))
+        return cls(began=dict(offsets), reached=dict(offsets), ids=dict(ids or {}))
 
     @classmethod
     def from_json(cls, stored: Mapping[str, object]) -> "StreamOffset":
-        """What `to_json` gave, perhaps by an older version; raises OffsetUnreadable."""
+        """What `to_json` gave, perhaps by an older version, or what `format("kafka")` stored; raises OffsetUnreadable."""
         version = stored.get("v")
-        if not isinstance(version, int) or version < 1:
+        if isinstance(version, bool) or not isinstance(version, int):
+            if not stored:
+                raise OffsetUnreadable("the checkpoint holds an empty offset")
+            return cls(began={}, reached=_partitions({"off": stored}, "off"))
+        if version < 1:
             raise OffsetUnreadable(f"the checkpoint holds an offset that sparklog did not write: {stored!r}")
         if version > VERSION:
             raise OffsetUnreadable(
@@ -54,20 +72,57 @@ class StreamOffset:
         began, reached = _partitions(stored, "from"), _partitions(stored, "off")
         if began.keys() != reached.keys():
             raise OffsetUnreadable(f"the checkpoint holds an offset whose partitions do not match: {stored!r}")
-        return cls(began=began, reached=reached)
+        lost = _partitions(stored, "lost") if "lost" in stored else {}
+        return cls(began=began, reached=reached, ids=_ids(stored), lost={tp: int(count) for tp, count in lost.items()})
 
     def to_json(self) -> dict[str, object]:
         """The canonical form: equal positions give equal text under `json.dumps`."""
-        return {"from": _nested(self.began), "off": _nested(self.reached), "v": VERSION}
+        assert self.began.keys() == self.reached.keys(), "every partition has a beginning by now"
+        ids = {topic: _id_text(self.ids[topic]) for topic in sorted(self.ids) if self.ids[topic] != ZERO_UUID}
+        lost = {"lost": _nested({tp: Offset(count) for tp, count in self.lost.items()})} if self.lost else {}
+        return {"from": _nested(self.began), "ids": ids, **lost, "off": _nested(self.reached), "v": VERSION}
 
-    def start_in(self, end: "StreamOffset", partition: TopicPartition) -> Offset:
+    @property
+    def is_foreign(self) -> bool:
+        """Whether another connector stored it."""
+        return self.began.keys() != self.reached.keys()
+
+    def is_same_topic(self, other: "StreamOffset", topic: str) -> bool:
+        """Whether both speak of one topic, as far as is known: not of one that was deleted and one made anew under its name."""
+        return self.ids.get(topic) is None or other.ids.get(topic) is None or self.ids[topic] == other.ids[topic]
+
+    def start_in(self, end: "StreamOffset", partition: TopicPartition) -> Offset | None:
         """Where a batch from here to `end` starts in a partition of `end`: here, unless its reading began elsewhere.
 
         It also began anew where `end` lies behind: only a topic that was made anew goes back, perhaps to the offset it once began at.
+        None where neither knows: a partition that Spark's Kafka connector met for the first time begins at its earliest record.
         """
-        if self.began.get(partition) == end.began[partition] and self.reached[partition] <= end.reached[partition]:
+        if partition not in end.began:
+            return self.reached.get(partition)
+        is_known = self.began.get(partition) == end.began[partition] and self.is_same_topic(end, partition.topic)
+        if is_known and self.reached[partition] <= end.reached[partition]:
             return self.reached[partition]
         return end.began[partition]
+
+
+def _id_text(topic_id: Uuid) -> str:
+    return urlsafe_b64encode(topic_id).rstrip(b"=").decode()
+
+
+def _ids(stored: Mapping[str, object]) -> dict[str, Uuid]:
+    ids: dict[str, Uuid] = {}
+    told = stored.get("ids", {})
+    if not isinstance(told, Mapping):
+        raise OffsetUnreadable(f"the checkpoint holds an offset with a broken 'ids': {stored!r}")
+    for topic, text in told.items():
+        try:
+            topic_id = urlsafe_b64decode(str(text) + "==")
+        except ValueError:
+            topic_id = b""
+        if len(topic_id) != len(ZERO_UUID):
+            raise OffsetUnreadable(f"the checkpoint holds an offset with a broken 'ids': {stored!r}")
+        ids[str(topic)] = Uuid(topic_id)
+    return ids
 
 
 def _nested(offsets: PartitionOffsets) -> JsonOffsets:
@@ -86,7 +141,12 @@ def _partitions(stored: Mapping[str, object], key: str) -> dict[TopicPartition, 
         if not isinstance(by_partition, Mapping):
             raise OffsetUnreadable(f"the checkpoint holds an offset with a broken {key!r}: {stored!r}")
         for partition, offset in by_partition.items():
-            if isinstance(offset, bool) or not isinstance(offset, int) or not str(partition).isdecimal():
+            if isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset <= _OFFSET_MAX or not _is_number(partition):
                 raise OffsetUnreadable(f"the checkpoint holds an offset with a broken {key!r}: {stored!r}")
             offsets[TopicPartition(str(topic), int(partition))] = Offset(offset)
     return offsets
+
+
+def _is_number(partition: object) -> bool:
+    text = str(partition)
+    return text.isascii() and text.isdecimal() and len(text) <= len(str(_PARTITION_MAX)) and int(text) <= _PARTITION_MAX

@@ -7,7 +7,6 @@ known is an error that names the nearest option, since a misspelt option that is
 
 # ruff: noqa: RUF009  (every default below is made by dataclasses.field, called through _option)
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -19,15 +18,13 @@ from typing import TypeVar
 from sparklog.client.settings import MEMBERS_ONLY, ClientSettings, warn_without_effect
 from sparklog.errors import SettingsError
 from sparklog.model import TopicPartition
+from sparklog.spark import positions
 from sparklog.spark.formats.names import Format, Mode, SchemaIdPrefix
+from sparklog.spark.positions import EARLIEST, INT32_MAX, INT64_MAX, LATEST, ByOffset, Landmark, Place, Position
 
 T = TypeVar("T")
 E = TypeVar("E", bound=Enum)
 
-EARLIEST_OFFSET = -2
-LATEST_OFFSET = -1
-_OFFSET_MAX = 2**63 - 1
-_INT_MAX = 2**31 - 1
 _CLIENT_PREFIX = "kafka."
 
 _INJECTED_BY_SPARK = frozenset(
@@ -35,8 +32,14 @@ _INJECTED_BY_SPARK = frozenset(
 )
 """Keys Spark puts beside the user's own: `load(path)`, `save(path)`, `writeStream`, and the catalog for tables."""
 
-_WITHOUT_EFFECT = frozenset({"groupidprefix", "kafkaconsumer.polltimeoutms", "fetchoffset.numretries", "fetchoffset.retryintervalms"})
-"""Known to Spark's Kafka connector; nothing here depends on them: no consumer group is joined, and the client has its own timeouts."""
+_WITHOUT_EFFECT: Mapping[str, str] = MappingProxyType(
+    {
+        "groupIdPrefix": "no consumer group is joined to read; `groupId` names one to commit to",
+        "kafkaConsumer.pollTimeoutMs": "how long a read waits for records is told by `kafka.default.api.timeout.ms`",
+    }
+)
+"""Known to Spark's Kafka connector, and nothing here depends on them."""
+_PASSED_OVER = frozenset(name.lower() for name in _WITHOUT_EFFECT)
 
 _FORBIDDEN: Mapping[str, str] = MappingProxyType(
     {
@@ -49,34 +52,21 @@ _FORBIDDEN: Mapping[str, str] = MappingProxyType(
         "kafka.interceptor.classes": "interceptors could change records between Spark and the log",
     }
 )
-_NOT_SERVED: Mapping[str, str] = MappingProxyType(
-    {
-        "startingtimestamp": "use startingOffsets",
-        "startingoffsetsbytimestamp": "use startingOffsets",
-        "startingoffsetsbytimestampstrategy": "use startingOffsets",
-        "endingtimestamp": "use endingOffsets",
-        "endingoffsetsbytimestamp": "use endingOffsets",
-        "minoffsetspertrigger": "use a longer trigger interval",
-        "maxtriggerdelay": "use a longer trigger interval",
-        "maxrecordsperpartition": "use minPartitions",
-    }
-)
-"""Options of Spark's Kafka connector that mean something and are not served; ignoring one would read the wrong records."""
 
 
-class Place(Enum):
-    """A named position in every partition."""
+class WhenLost(Enum):
+    """What a read does when records it needs are gone from the log."""
 
-    EARLIEST = "earliest"
+    FAIL = "true"
+    WARN = "warn"
+    SKIP = "skip"
+
+
+class NoMatch(Enum):
+    """Where a partition begins that has no record at or after the time asked for."""
+
+    ERROR = "error"
     LATEST = "latest"
-
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """Where to start or end: one place for all partitions, or an offset for each, where -2 is earliest and -1 latest."""
-
-    place: Place | None
-    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +77,15 @@ class Definition:
     parse: Callable[[str], object]
     doc: str
     aliases: tuple[str, ...]
+    default: str
+    """In words, where the value says too little."""
 
 
-def _option(name: str, parse: Callable[[str], T], default: T, doc: str, aliases: tuple[str, ...] = ()) -> T:
-    return field(default=default, metadata={"definition": Definition(name, parse, doc, aliases)})
+def _option(
+    name: str, parse: Callable[[str], T], default: T, doc: str, *, aliases: tuple[str, ...] = (), default_text: str | None = None
+) -> T:
+    shown = default_text if default_text is not None else "" if default is None else str(default).lower()
+    return field(default=default, metadata={"definition": Definition(name, parse, doc, aliases, shown)})
 
 
 def _text(value: str) -> str:
@@ -125,6 +120,12 @@ def _positive(largest: int) -> Callable[[str], int]:
     return parse
 
 
+def _count(value: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,10}", value.strip()) or int(value) > INT32_MAX:
+        raise ValueError(f"must be a whole number from 0 to {INT32_MAX}")
+    return int(value)
+
+
 def _topics(value: str) -> tuple[str, ...]:
     topics = tuple(dict.fromkeys(topic.strip() for topic in value.split(",") if topic.strip()))
     if not topics:
@@ -135,55 +136,23 @@ def _topics(value: str) -> tuple[str, ...]:
 def _pattern(value: str) -> str:
     try:
         re.compile(_text(value))
-    except re.error as error:
-        raise ValueError(f"must be a regular expression ({error})") from error
-    return value
+    except (re.error, RecursionError, OverflowError) as error:
+        raise ValueError(f"must be a regular expression ({error})") from None
+    return value.strip()
 
 
-def _json_object(value: str, example: str) -> Mapping[str, object]:
-    try:
-        parsed = json.loads(value)
-    except ValueError as error:
-        raise ValueError(f"must be JSON such as {example} ({error})") from error
-    if not isinstance(parsed, dict):
-        raise ValueError(f"must be JSON such as {example}")
-    return parsed
-
-
-def _partition_number(value: object, topic: str) -> int:
-    if isinstance(value, bool) or not re.fullmatch(r"[0-9]{1,10}", str(value)) or int(str(value)) > _INT_MAX:
-        raise ValueError(f"{value!r} is not a partition number of topic {topic!r}")
-    return int(str(value))
-
-
-def _assignment(value: str) -> tuple[TopicPartition, ...]:
-    example = '{"topic":[0,1]}'
-    partitions: set[TopicPartition] = set()
-    for topic, numbers in _json_object(value, example).items():
-        if not isinstance(numbers, list):
-            raise ValueError(f"must be JSON such as {example}")
-        partitions.update(TopicPartition(topic, _partition_number(number, topic)) for number in numbers)
-    if not partitions:
-        raise ValueError(f"must name at least one partition, as in {example}")
-    return tuple(sorted(partitions))
-
-
-def _position(value: str) -> Position:
+def _when_lost(value: str) -> WhenLost:
     word = value.strip().lower()
-    if word in ("earliest", "latest"):
-        return Position(Place(word))
-    example = 'earliest, latest or JSON such as {"topic":{"0":23,"1":-1}}'
-    if not value.strip().startswith("{"):
-        raise ValueError(f"must be {example}")
-    offsets: dict[TopicPartition, int] = {}
-    for topic, by_partition in _json_object(value, example).items():
-        if not isinstance(by_partition, dict):
-            raise ValueError(f"must be {example}")
-        for number, offset in by_partition.items():
-            if isinstance(offset, bool) or not isinstance(offset, int) or not EARLIEST_OFFSET <= offset <= _OFFSET_MAX:
-                raise ValueError(f"{offset!r} is no offset of {topic}-{number}; -2 means earliest, -1 latest")
-            offsets[TopicPartition(topic, _partition_number(number, topic))] = offset
-    return Position(None, offsets)
+    if word not in ("true", "false", "fail", "warn", "skip"):
+        raise ValueError("must be true, false, warn or skip")
+    return {"true": WhenLost.FAIL, "fail": WhenLost.FAIL, "skip": WhenLost.SKIP}.get(word, WhenLost.WARN)
+
+
+def _no_match(value: str) -> NoMatch:
+    word = value.strip().lower()
+    if word not in ("error", "latest"):
+        raise ValueError("must be error or latest")
+    return NoMatch(word)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,21 +164,120 @@ class Options:
         _text,
         "",
         "brokers to begin with, host:port separated by commas",
-        ("bootstrap.servers", "bootstrapServers"),
+        aliases=("bootstrap.servers", "bootstrapServers"),
+        default_text="must be given",
     )
-    subscribe: tuple[str, ...] | None = _option("subscribe", _topics, None, "topics to read, separated by commas")
+
+    # -- what to read
+    subscribe: tuple[str, ...] | None = _option(
+        "subscribe",
+        _topics,
+        None,
+        "topics to read, separated by commas; exactly one of `subscribe`, `subscribePattern` and `assign` is given",
+    )
     subscribe_pattern: str | None = _option("subscribePattern", _pattern, None, "a regular expression that the whole topic name must match")
-    assign: tuple[TopicPartition, ...] | None = _option("assign", _assignment, None, 'partitions to read, as JSON: {"topic":[0,1]}')
+    assign: tuple[TopicPartition, ...] | None = _option(
+        "assign", positions.assignment, None, 'partitions to read, as JSON: `{"topic":[0,1]}`'
+    )
+
+    # -- where to start and end
+    starting_timestamp: Position | None = _option(
+        "startingTimestamp", positions.moment, None, "the first record at or after this time, in milliseconds; wins over the next two"
+    )
+    starting_offsets_by_timestamp: Position | None = _option(
+        "startingOffsetsByTimestamp",
+        positions.moments,
+        None,
+        'the same by partition or by topic, as JSON: `{"t":{"0":1767323045000},"u":1767323045000}`; wins over `startingOffsets`',
+    )
     starting_offsets: Position | None = _option(
-        "startingOffsets", _position, None, "earliest, latest or JSON; a batch starts at earliest, a stream at latest unless told"
+        "startingOffsets",
+        positions.position,
+        None,
+        "`earliest`, `latest`, so many before the end (`latest-1000`), so long ago (`-10m`; ms s m h d w), a time"
+        " (`2026-01-02T03:04:05Z`; where no record is that young, the next one), or JSON by partition or topic:"
+        ' `{"t":{"0":23,"1":-1},"u":"earliest"}` (-2 earliest, -1 latest). Only for the first start of a stream:'
+        " later its checkpoint tells, and what is new begins at its earliest record",
+        default_text="`latest` for streams, `earliest` for batches",
     )
-    ending_offsets: Position | None = _option("endingOffsets", _position, None, "latest or JSON; for batch reads")
+    starting_offsets_by_timestamp_strategy: NoMatch = _option(
+        "startingOffsetsByTimestampStrategy",
+        _no_match,
+        NoMatch.ERROR,
+        "what a partition without a record at or after a starting time does: `error`, or begin at `latest`",
+        default_text="`error`",
+    )
+    ending_timestamp: Position | None = _option(
+        "endingTimestamp", positions.moment, None, "batches: end before the first record at or after this time; wins over the next two"
+    )
+    ending_offsets_by_timestamp: Position | None = _option(
+        "endingOffsetsByTimestamp", positions.moments, None, "batches: the same by partition or by topic; wins over `endingOffsets`"
+    )
+    ending_offsets: Position | None = _option(
+        "endingOffsets", positions.position, None, "batches: where to end, as `startingOffsets` says it", default_text="`latest`"
+    )
+    late_binding: bool = _option(
+        "lateBinding",
+        _boolean,
+        False,
+        "batches: look up `earliest` and `latest` when a task begins to read, not once when the frame is planned, so that acting on the"
+        " same frame again sees what came meanwhile; each partition is one task, and tasks look at different moments",
+    )
+
+    # -- how much at a time
     max_offsets_per_trigger: int | None = _option(
-        "maxOffsetsPerTrigger", _positive(_OFFSET_MAX), None, "offsets to read in one micro-batch, shared among partitions by backlog"
+        "maxOffsetsPerTrigger", _positive(INT64_MAX), None, "offsets to read in one micro-batch, shared among partitions by backlog"
     )
-    min_partitions: int | None = _option("minPartitions", _positive(_INT_MAX), None, "tasks to split a read into, at least")
+    min_offsets_per_trigger: int | None = _option(
+        "minOffsetsPerTrigger",
+        _positive(INT64_MAX),
+        None,
+        "offsets to wait for before a micro-batch, but no longer than `maxTriggerDelay`; the first one after a start runs at once, and with"
+        " availableNow nothing is waited for",
+    )
+    max_trigger_delay_ms: int = _option(
+        "maxTriggerDelay", positions.duration_ms, 900_000, "how long `minOffsetsPerTrigger` may put off a micro-batch", default_text="`15m`"
+    )
+    max_bytes_per_trigger: int | None = _option(
+        "maxBytesPerTrigger",
+        _positive(INT64_MAX),
+        None,
+        "bytes to read in one micro-batch, about: estimated from the sizes of the logs on the brokers' disks, as they are compressed there",
+    )
+    min_partitions: int | None = _option(
+        "minPartitions", _positive(INT32_MAX), None, "tasks to split a read into, at least; the largest ranges are cut first"
+    )
+    max_records_per_partition: int | None = _option(
+        "maxRecordsPerPartition", _positive(INT64_MAX), None, "offsets that one task reads at most"
+    )
+    max_bytes_per_partition: int | None = _option(
+        "maxBytesPerPartition", _positive(INT64_MAX), None, "bytes that one task reads, about: estimated as for `maxBytesPerTrigger`"
+    )
+
+    # -- what else
     include_headers: bool = _option("includeHeaders", _boolean, False, "whether the column `headers` is there")
-    fail_on_data_loss: bool = _option("failOnDataLoss", _boolean, True, "whether a read fails when records it needs are gone from the log")
+    data_loss: WhenLost = _option(
+        "failOnDataLoss",
+        _when_lost,
+        WhenLost.FAIL,
+        "what happens when records a read needs are gone from the log: `true` fails, `warn` (or `false`) goes on with what is left and"
+        " warns, `skip` goes on; a stream records the number of offsets it lost in its offset, under `lost`",
+        default_text="`true`",
+    )
+    group_id: str | None = _option(
+        "groupId",
+        _text,
+        None,
+        "a consumer group to commit a stream's offsets to as its micro-batches are done, so that tools that watch lag see it; a query never"
+        " starts from it",
+    )
+    fetch_retries: int = _option(
+        "fetchOffset.numRetries", _count, 3, "how often to ask again when a new leader seems to know less than was read already"
+    )
+    fetch_retry_ms: int = _option(
+        "fetchOffset.retryIntervalMs", _count, 200, "milliseconds between these questions; 1000 in Spark's Kafka connector"
+    )
+
     # -- keys and values as typed columns
     value_format: Format = _option(
         "valueFormat",
@@ -217,6 +285,7 @@ class Options:
         Format.BINARY,
         "what values are: `binary`, `string`, `json`, `avro` or `protobuf` (the last two need `sparklog[formats]`); the column `value` then"
         " has the type of their schema",
+        default_text="`binary`",
     )
     value_schema: str | None = _option(
         "valueSchema",
@@ -227,12 +296,7 @@ class Options:
         " --descriptor_set_out` wrote, or its content in base64",
     )
     value_message: str | None = _option("valueMessage", _text, None, "the name of the Protobuf message that values are")
-    key_format: Format = _option(
-        "keyFormat",
-        _word(Format),
-        Format.BINARY,
-        "the same for keys",
-    )
+    key_format: Format = _option("keyFormat", _word(Format), Format.BINARY, "the same for keys", default_text="`binary`")
     key_schema: str | None = _option("keySchema", _text, None, "the same for keys")
     key_message: str | None = _option("keyMessage", _text, None, "the same for keys")
     schema_id_prefix: SchemaIdPrefix = _option(
@@ -241,6 +305,7 @@ class Options:
         SchemaIdPrefix.AUTO,
         "whether a zero byte and a schema's id stand before the content, as schema registries' clients write it: `auto` looks at each,"
         " `always` or `never` (Avro's own bytes may look like a prefix)",
+        default_text="`auto`",
     )
     mode: Mode | None = _option(
         "mode",
@@ -248,8 +313,10 @@ class Options:
         None,
         "what becomes of a record that cannot be decoded: `permissive` makes it null and puts its bytes and the reason into the column"
         " `_corrupt`, `failfast` fails the query",
+        default_text="`permissive`",
     )
 
+    # -- writing
     topic: str | None = _option("topic", _text, None, "the topic to write to; stronger than a column `topic`")
     client: ClientSettings = field(default_factory=ClientSettings)
     """The brokers and the remaining `kafka.*` settings, as the client understands them."""
@@ -264,15 +331,13 @@ class Options:
             lower = key.lower()
             if lower in _FORBIDDEN:
                 raise SettingsError(f"option {key!r} cannot be set: {_FORBIDDEN[lower]}")
-            if lower in _NOT_SERVED:
-                raise SettingsError(f"option {key!r} of Spark's Kafka connector is not served by sparklog: {_NOT_SERVED[lower]}")
             if lower in _DEFINED:
                 attribute, definition = _DEFINED[lower]
                 if attribute in values:
                     raise SettingsError(f"options {named_by[attribute]!r} and {key!r} mean the same: give one")
                 values[attribute] = _parsed(definition, value)
                 named_by[attribute] = key
-            elif lower in _INJECTED_BY_SPARK or lower in _WITHOUT_EFFECT:
+            elif lower in _INJECTED_BY_SPARK or lower in _PASSED_OVER:
                 continue
             elif lower.startswith(_CLIENT_PREFIX):
                 name = lower.removeprefix(_CLIENT_PREFIX)
@@ -291,24 +356,69 @@ class Options:
             raise SettingsError(f"among the kafka.* options: {error}") from None
         return cls(**values, client=settings)  # type: ignore[arg-type]
 
+    @property
+    def start(self) -> Position | None:
+        """Where a read starts: of the three options that say so, the one that wins; None where none was given."""
+        return self.starting_timestamp or self.starting_offsets_by_timestamp or self.starting_offsets
+
+    @property
+    def start_option(self) -> str:
+        """The name of the option that `start` is from."""
+        named = {"startingTimestamp": self.starting_timestamp, "startingOffsetsByTimestamp": self.starting_offsets_by_timestamp}
+        return next((name for name, value in named.items() if value is not None), "startingOffsets")
+
+    @property
+    def end(self) -> Position | None:
+        """Where a batch ends: of the three options that say so, the one that wins; None where none was given."""
+        return self.ending_timestamp or self.ending_offsets_by_timestamp or self.ending_offsets
+
+    @property
+    def end_option(self) -> str:
+        """The name of the option that `end` is from."""
+        named = {"endingTimestamp": self.ending_timestamp, "endingOffsetsByTimestamp": self.ending_offsets_by_timestamp}
+        return next((name for name, value in named.items() if value is not None), "endingOffsets")
+
+    @property
+    def start_must_match(self) -> bool:
+        """Whether a starting time after the last record of a partition is an error."""
+        return self.starting_offsets_by_timestamp_strategy is NoMatch.ERROR
+
     def for_batch_read(self) -> "Options":
         """Checks what a batch read needs and must not have; returns itself."""
         self._require_one_subscription()
-        start, end = self.starting_offsets, self.ending_offsets
-        if start is not None and (start.place is Place.LATEST or LATEST_OFFSET in start.offsets.values()):
+        start, end = self.start, self.end
+        if start == LATEST or (isinstance(start, ByOffset) and _names(start, positions.LATEST_OFFSET)):
             raise SettingsError("option 'startingOffsets' of a batch read cannot be latest (-1): nothing would be read")
-        if end is not None and (end.place is Place.EARLIEST or EARLIEST_OFFSET in end.offsets.values()):
+        if end == EARLIEST or (isinstance(end, ByOffset) and _names(end, positions.EARLIEST_OFFSET)):
             raise SettingsError("option 'endingOffsets' cannot be earliest (-2): nothing would be read")
-        if self.max_offsets_per_trigger is not None:
-            raise SettingsError("option 'maxOffsetsPerTrigger' is for streams; a batch read is bounded by endingOffsets")
+        for name, value in self._for_streams().items():
+            if value is not None:
+                warn_without_effect(f"{name} in a batch read, which is bounded by endingOffsets,")
+        if self.late_binding and not (isinstance(end, Landmark | None) and (end or LATEST).place is Place.LATEST):
+            raise SettingsError("option 'lateBinding' needs a read that ends at latest: leave out the ending options")
         return self
 
     def for_stream_read(self) -> "Options":
         """Checks what a stream needs and must not have; returns itself."""
         self._require_one_subscription()
-        if self.ending_offsets is not None:
-            raise SettingsError("option 'endingOffsets' is for batch reads; a stream that ends by itself has .trigger(availableNow=True)")
+        if self.end is not None:
+            raise SettingsError(
+                f"option {self.end_option!r} is for batch reads; a stream that ends by itself has .trigger(availableNow=True)"
+            )
+        if self.late_binding:
+            raise SettingsError("option 'lateBinding' is for batch reads; a stream sees what is new by itself")
+        least, most = self.min_offsets_per_trigger, self.max_offsets_per_trigger
+        if least is not None and most is not None and least > most:
+            raise SettingsError(f"option 'minOffsetsPerTrigger' ({least}) is higher than 'maxOffsetsPerTrigger' ({most})")
         return self
+
+    def _for_streams(self) -> dict[str, int | str | None]:
+        return {
+            "maxOffsetsPerTrigger": self.max_offsets_per_trigger,
+            "minOffsetsPerTrigger": self.min_offsets_per_trigger,
+            "maxBytesPerTrigger": self.max_bytes_per_trigger,
+            "groupId": self.group_id,
+        }
 
     def _require_one_subscription(self) -> None:
         given = {"subscribe": self.subscribe, "subscribePattern": self.subscribe_pattern, "assign": self.assign}
@@ -324,6 +434,20 @@ def _parsed(definition: Definition, value: str) -> object:
         return definition.parse(value)
     except ValueError as error:
         raise SettingsError(f"option {definition.name!r} has the value {value!r}: {error}") from error
+
+
+def _names(where: ByOffset, landmark: int) -> bool:
+    return landmark in where.partitions.values() or landmark in where.topics.values()
+
+
+def without_effect() -> Mapping[str, str]:
+    """Options of Spark's Kafka connector that are let through, and why nothing comes of them."""
+    return _WITHOUT_EFFECT
+
+
+def refused() -> Mapping[str, str]:
+    """Options that cannot be set, and why."""
+    return _FORBIDDEN
 
 
 def definitions() -> tuple[Definition, ...]:

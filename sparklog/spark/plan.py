@@ -6,15 +6,18 @@ records are lost only where a range starts below the log start offset, or where 
 """
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil, floor
 
 from sparklog.errors import SettingsError, SparklogError
-from sparklog.model import Offset, TopicPartition
+from sparklog.model import Offset, TopicPartition, Uuid
 from sparklog.spark.offsets import PartitionOffsets, StreamOffset
-from sparklog.spark.options import EARLIEST_OFFSET, LATEST_OFFSET, Place, Position
+from sparklog.spark.positions import INT64_MAX
+
+TASKS_MAX = 100_000
+"""Tasks of one read; more would only keep Spark's scheduler busy."""
 
 
 class DataLoss(SparklogError):
@@ -33,35 +36,52 @@ class OffsetRange:
         return max(0, self.limit - self.start)
 
 
-def resolve(position: Position, *, option: str, earliest: PartitionOffsets, latest: PartitionOffsets) -> dict[TopicPartition, Offset]:
-    """The offset of every partition of `latest`; JSON must name exactly those partitions."""
-    if position.place is Place.EARLIEST:
-        return dict(earliest)
-    if position.place is Place.LATEST:
-        return dict(latest)
-    missing = sorted(latest.keys() - position.offsets.keys())
-    unknown = sorted(position.offsets.keys() - latest.keys())
-    if missing or unknown:
-        raise SettingsError(
-            f"option {option!r} must name every partition that is read, -2 for earliest and -1 for latest;"
-            f" missing: {', '.join(map(str, missing)) or 'none'}; not among those read: {', '.join(map(str, unknown)) or 'none'}"
-        )
-    named = {EARLIEST_OFFSET: earliest, LATEST_OFFSET: latest}
-    return {tp: named[offset][tp] if offset < 0 else Offset(offset) for tp, offset in position.offsets.items()}
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Offsets of a partition that are gone, at least so many; reading begins anew at `restart`, or never if the partition is gone."""
+
+    partition: TopicPartition
+    offsets: int
+    restart: Offset | None
+    sentence: str
+
+
+# -- how far to read ----------------------------------------------------------------------------------------------------------------------
 
 
 def rate_limited(limit: int, start: PartitionOffsets, end: PartitionOffsets) -> dict[TopicPartition, Offset]:
     """`end` brought down so that about `limit` offsets lie between, each partition's share in proportion to its backlog.
 
-    A share below one is one, so that a small partition beside a large one does not starve; any other share is rounded down.
+    A share below one is one, so that a small partition beside a large one does not starve; any other share is rounded down. The sums are
+    those of Spark's Kafka connector to the last bit: 64-bit floating point, and no share passes the largest offset.
     """
     backlog = {tp: end[tp] - start[tp] for tp in end if end[tp] > start[tp]}
-    total = sum(backlog.values())
+    total = float(sum(backlog.values()))
     limited = dict(end)
     for tp, size in backlog.items():
-        share = limit * (size / total)
-        limited[tp] = Offset(min(end[tp], start[tp] + (ceil(share) if share < 1 else floor(share))))
+        share = float(limit) * (float(size) / total)
+        offsets = min(INT64_MAX, ceil(share) if share < 1 else floor(share))
+        limited[tp] = Offset(min(end[tp], start[tp] + offsets))
     return limited
+
+
+def bytes_limited(
+    bytes_max: int, start: PartitionOffsets, end: PartitionOffsets, per_offset: Callable[[TopicPartition], float]
+) -> dict[TopicPartition, Offset]:
+    """`end` brought down so that about `bytes_max` bytes lie between: the same fraction of every backlog, at least one offset of each."""
+    backlog = {tp: end[tp] - start[tp] for tp in end if end[tp] > start[tp]}
+    total = sum(size * per_offset(tp) for tp, size in backlog.items())
+    if total <= bytes_max:
+        return dict(end)
+    fraction = bytes_max / total
+    return {**end, **{tp: Offset(min(end[tp], start[tp] + max(1, floor(size * fraction)))) for tp, size in backlog.items()}}
+
+
+def is_put_off(current: StreamOffset, end: StreamOffset, *, least: int | None, waited_ms: float, delay_ms: int) -> bool:
+    """Whether a micro-batch waits for more: fewer than `least` offsets, and the last one began less than `delay_ms` ago."""
+    if least is None or waited_ms >= delay_ms:
+        return False
+    return sum(len(r) for r in ranges_between(current, end)) < least
 
 
 def next_offset(
@@ -69,30 +89,92 @@ def next_offset(
     *,
     latest: PartitionOffsets,
     earliest_of_new: PartitionOffsets,
-    limit: int | None,
+    limit: int | None = None,
+    ids: Mapping[str, Uuid] | None = None,
+    limited: Callable[[PartitionOffsets, PartitionOffsets], PartitionOffsets] | None = None,
 ) -> StreamOffset:
-    """The end of the next micro-batch after `current`, up to `latest`.
+    """The end of the next micro-batch after `current`, up to `latest`; `limit` in offsets, `limited` in whatever else.
 
     Partitions of `latest` that are new begin at `earliest_of_new`; those no longer in `latest` stay. A partition never goes back
-    by itself: where `latest` lies below what was read, the position stays.
+    by itself: where `latest` lies below what was read, the position stays. `ids` are those of the topics of `latest`.
     """
-    began = {**{tp: earliest_of_new[tp] for tp in latest if tp not in current.began}, **current.began}
+    began = {
+        # One whose beginning nobody could tell is gone again.
+        **{tp: earliest_of_new[tp] for tp in latest if tp not in current.reached and tp in earliest_of_new},
+        **{tp: current.began.get(tp, reached) for tp, reached in current.reached.items()},
+    }
     start = {tp: current.reached.get(tp, began[tp]) for tp in began}
-    end = {tp: Offset(max(start[tp], latest.get(tp, start[tp]))) for tp in began}
-    return StreamOffset(began=began, reached=end if limit is None else rate_limited(limit, start, end))
+    end: PartitionOffsets = {tp: Offset(max(start[tp], latest.get(tp, start[tp]))) for tp in began}
+    if limit is not None:
+        end = rate_limited(limit, start, end)
+    if limited is not None:
+        end = limited(start, end)
+    topics = {tp.topic for tp in began}
+    known = {topic: topic_id for topic, topic_id in {**current.ids, **(ids or {})}.items() if topic in topics}
+    return StreamOffset(began=began, reached=dict(end), ids=known, lost=current.lost)
 
 
-def begin_anew(offset: StreamOffset, restarts: PartitionOffsets, gone: Iterable[TopicPartition]) -> StreamOffset:
-    """`offset` with reading of some partitions begun anew at `restarts`, and those `gone` left out: a stream goes on after loss."""
-    left_out = set(gone)
-    began = {tp: restarts.get(tp, start) for tp, start in offset.began.items() if tp not in left_out}
-    reached = {tp: restarts.get(tp, reached) for tp, reached in offset.reached.items() if tp not in left_out}
-    return StreamOffset(began=began, reached=reached)
+# -- what was lost ------------------------------------------------------------------------------------------------------------------------
 
 
-def ranges_between(start: StreamOffset, end: StreamOffset) -> list[OffsetRange]:
+def losses(
+    current: StreamOffset, *, latest: PartitionOffsets, log_start: PartitionOffsets, ids: Mapping[str, Uuid], known_ends: PartitionOffsets
+) -> list[Loss]:
+    """What is gone of what `current` has not read yet, by partition: loss is judged by where logs start and which topics they are of.
+
+    `log_start` is known at least where it could matter; `known_ends` are the ends seen before, of topics that may be gone.
+    """
+    found: list[Loss] = []
+    now = StreamOffset(began={}, reached={}, ids=ids)
+    for tp, reached in sorted(current.reached.items()):
+        unread = max(0, known_ends.get(tp, reached) - reached)
+        if tp not in latest:
+            found.append(Loss(tp, unread, None, f"{tp} is gone, read up to offset {reached}"))
+        elif not current.is_same_topic(now, tp.topic):
+            told = f"topic {tp.topic!r} was deleted and made anew; {tp} was read up to offset {reached} before"
+            found.append(Loss(tp, unread, log_start[tp], told))
+        elif latest[tp] < reached:
+            told = f"{tp} ends at offset {latest[tp]}, but was read up to offset {reached}"
+            found.append(Loss(tp, unread, log_start[tp], told))
+        elif reached < log_start.get(tp, reached):
+            told = f"{tp}: offsets {reached} to {log_start[tp] - 1} are gone, the log starts at {log_start[tp]}"
+            found.append(Loss(tp, log_start[tp] - reached, log_start[tp], told))
+    return found
+
+
+def behind(current: StreamOffset, latest: PartitionOffsets) -> list[TopicPartition]:
+    """Partitions that end below what was read of them: a new leader may for a moment not know how far its log could be read."""
+    return [tp for tp, reached in sorted(current.reached.items()) if tp in latest and latest[tp] < reached]
+
+
+def begin_anew(offset: StreamOffset, found: Sequence[Loss]) -> StreamOffset:
+    """`offset` with reading begun anew where something was lost, those partitions left out that are gone: a stream goes on after loss."""
+    restarts = {loss.partition: loss.restart for loss in found if loss.restart is not None}
+    gone = {loss.partition for loss in found if loss.restart is None}
+    reached = {tp: restarts.get(tp, reached) for tp, reached in offset.reached.items() if tp not in gone}
+    began = {tp: restarts.get(tp, offset.began.get(tp, start)) for tp, start in reached.items()}
+    lost = dict(offset.lost)
+    for loss in found:
+        lost[loss.partition] = min(INT64_MAX, lost.get(loss.partition, 0) + loss.offsets)
+    return StreamOffset(began=began, reached=reached, ids=offset.ids, lost=lost)
+
+
+# -- ranges -------------------------------------------------------------------------------------------------------------------------------
+
+
+def unknown_starts(start: StreamOffset, end: StreamOffset) -> list[TopicPartition]:
+    """Partitions of `end` of which neither offset says where they begin: `ranges_between` has to be told their earliest offsets."""
+    return [tp for tp in sorted(end.reached) if start.start_in(end, tp) is None]
+
+
+def ranges_between(start: StreamOffset, end: StreamOffset, earliest: PartitionOffsets | None = None) -> list[OffsetRange]:
     """What the micro-batch from `start` to `end` reads, without empty ranges, in order of partition."""
-    ranges = (OffsetRange(tp, start.start_in(end, tp), end.reached[tp]) for tp in sorted(end.reached))
+    ranges: list[OffsetRange] = []
+    for tp in sorted(end.reached):
+        begins = start.start_in(end, tp)
+        if begins is None:
+            begins = (earliest or {}).get(tp, end.reached[tp])
+        ranges.append(OffsetRange(tp, begins, end.reached[tp]))
     return [r for r in ranges if len(r)]
 
 
@@ -104,6 +186,46 @@ def ranges_of(start: PartitionOffsets, end: PartitionOffsets) -> list[OffsetRang
     return [OffsetRange(tp, start[tp], end[tp]) for tp in sorted(end) if end[tp] > start[tp]]
 
 
+def tasks(
+    ranges: Sequence[OffsetRange],
+    *,
+    pieces_min: int | None = None,
+    records_max: int | None = None,
+    bytes_max: int | None = None,
+    per_offset: Callable[[TopicPartition], float] | None = None,
+    tiny_bytes: int = 0,
+) -> list[tuple[OffsetRange, ...]]:
+    """`ranges` dealt out to tasks: one range each, cut as the limits say; all in one task if they hold less than `tiny_bytes` together.
+
+    Raises SettingsError where the limits ask for more than TASKS_MAX tasks.
+    """
+    if not ranges:
+        return []
+    if pieces_min is None and records_max is None and bytes_max is None:
+        if per_offset is not None and sum(len(r) * per_offset(r.partition) for r in ranges) < tiny_bytes:
+            return [tuple(ranges)]
+        return [(r,) for r in ranges]
+    most = [_most(r, records_max, bytes_max, per_offset) for r in ranges]
+    counts = [-(-len(r) // limit) for r, limit in zip(ranges, most, strict=True)]
+    if max(sum(counts), min(pieces_min or 0, sum(map(len, ranges)))) > TASKS_MAX:
+        raise SettingsError(
+            f"the options 'maxRecordsPerPartition', 'maxBytesPerPartition' and 'minPartitions' ask for {max(sum(counts), pieces_min or 0)}"
+            f" tasks, more than {TASKS_MAX}: allow more for each task"
+        )
+    pieces = [piece for r, count in zip(ranges, counts, strict=True) for piece in _cut(r, count)]
+    return [(piece,) for piece in split(pieces, pieces_min)]
+
+
+def _most(r: OffsetRange, records_max: int | None, bytes_max: int | None, per_offset: Callable[[TopicPartition], float] | None) -> int:
+    """Offsets of a range that one task may have."""
+    limits = [len(r)]
+    if records_max is not None:
+        limits.append(records_max)
+    if bytes_max is not None and per_offset is not None:
+        limits.append(max(1, floor(bytes_max / per_offset(r.partition))))
+    return min(limits)
+
+
 def split(ranges: Sequence[OffsetRange], pieces_min: int | None) -> list[OffsetRange]:
     """`ranges` cut into at least `pieces_min` pieces, always the one whose pieces are largest; never an empty piece."""
     total = sum(map(len, ranges))
@@ -112,7 +234,7 @@ def split(ranges: Sequence[OffsetRange], pieces_min: int | None) -> list[OffsetR
     counts = [1] * len(ranges)
     largest = [(-len(r), index) for index, r in enumerate(ranges)]
     heapq.heapify(largest)
-    for _ in range(min(pieces_min, total) - len(ranges)):
+    for _ in range(min(pieces_min, total, TASKS_MAX) - len(ranges)):
         _, index = heapq.heappop(largest)
         counts[index] += 1
         heapq.heappush(largest, (-len(ranges[index]) / counts[index], index))  # type: ignore[misc]
@@ -149,16 +271,5 @@ def loss_text(losses: Sequence[str]) -> str:
         "records that this query has not read are gone: "
         + "; ".join(losses)
         + ". They were removed by retention or DeleteRecords, or the topic was deleted."
-        + " Set the option failOnDataLoss to false to go on with what is left."
+        + " Set the option failOnDataLoss to warn or skip to go on with what is left."
     )
-
-
-def behind_position(current: StreamOffset, latest: PartitionOffsets) -> list[str]:
-    """One sentence for each partition that is no more, or ends below what was read of it: the topic was deleted or made anew."""
-    losses: list[str] = []
-    for tp, reached in sorted(current.reached.items()):
-        if tp not in latest:
-            losses.append(f"{tp} is gone, read up to offset {reached}")
-        elif latest[tp] < reached:
-            losses.append(f"{tp} ends at offset {latest[tp]}, but was read up to offset {reached}")
-    return losses

@@ -1,23 +1,35 @@
 """Micro-batches of a stream, planned in a process beside the driver that lives as long as the query.
 
+    latestOffset   what is there? -> what was lost? -> as much as the limits allow; where nothing is new, wait a moment
+    partitions     the ranges between two stored offsets -> tasks
+    commit         and latestOffset(start): everything below is done, and the group hears of it
+
 Readers are pickled on their way to executors, so they hold options and a schema, and open a connection at the first question. Only in the
 process of the query does a `StreamReader` remember anything, and nothing that it could not ask for again.
 """
 
 import time
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from sparklog.client.standing_fetch import StandingFetch
+from sparklog.errors import SettingsError
+from sparklog.model import Micros
 from sparklog.spark import plan
+from sparklog.spark.group_offsets import GroupOffsets
+from sparklog.spark.limits import Limits
 from sparklog.spark.loss import report_loss, still_there
 from sparklog.spark.offsets import PartitionOffsets, StreamOffset
-from sparklog.spark.options import Options, Place, Position
+from sparklog.spark.options import Options, WhenLost
+from sparklog.spark.plan import OffsetRange
+from sparklog.spark.positions import LATEST
 from sparklog.spark.readers import record_batches
-from sparklog.spark.topics import SubscribedTopics
+from sparklog.spark.stream_topics import StreamTopics
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
@@ -30,12 +42,10 @@ else:
             pass
 
 
-IDLE_WAIT_S = 0.05
+IDLE_WAIT_US = 50_000
 """How long a stream with nothing to read waits before it answers so; Spark asks again 10 ms later, each time over two processes."""
-IDLE_POLL_S = 0.01
-BEHIND_RETRIES = 3
-BEHIND_RETRY_S = 0.2
-"""A new leader may for a moment not know how far its log could be read; only what stays behind is a loss."""
+TINY_BYTES = 1 << 20
+"""A micro-batch below this is one task: to start a second one takes longer than to read it all."""
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -44,62 +54,63 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
         self._schema = schema
-        self._topics = SubscribedTopics(options)
-        self._target: PartitionOffsets | None = None
-        """Where an AvailableNow run ends, frozen when it starts."""
-        self._latest: PartitionOffsets | None = None
-        self._planned_end: StreamOffset | None = None
-        """For Spark before 4.2, which does not tell where the last micro-batch ended."""
+        self._topics = StreamTopics(options, time.sleep)
+        self._standing = StandingFetch(options.client)
+        self._group = GroupOffsets(options)
+        self._limits = Limits(options)
+        self._nothing_new_at: StreamOffset | None = None
+        """The offset that the last answer left where it was: asked again from there, only what changed is looked up."""
+        self._planned: StreamOffset | None = None
+        """The end of the last micro-batch, for Spark before 4.2, which does not tell it."""
+        self._reported: dict[str, object] | None = None
+
+    # -- what Spark calls -----------------------------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, object]:  # noqa: N802
-        partitions = self._topics.partitions()
-        earliest, latest = self._topics.earliest(partitions), self._topics.latest(partitions)
-        position = self._options.starting_offsets or Position(Place.LATEST)
-        start = plan.resolve(position, option="startingOffsets", earliest=earliest, latest=latest)
-        return StreamOffset.beginning(start).to_json()
+        return self._initial().to_json()
 
     def getDefaultReadLimit(self) -> "ReadLimit":  # noqa: N802
-        from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
-
-        limit = self._options.max_offsets_per_trigger
-        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+        return self._limits.for_spark()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._target = self._topics.latest(self._topics.partitions())
+        self._topics.freeze()
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: "ReadLimit | None" = None) -> dict[str, object]:  # noqa: N802
         current = self._position(start)
-        # Spark before 4.2 hands over no limit; later ones hand back ours, or one without rows where the trigger wants everything.
-        rows = self._options.max_offsets_per_trigger if limit is None else getattr(limit, "max_rows", None)
-        end = self._next_offset(current, rows)
-        if self._target is None and start is not None:
-            deadline = time.monotonic() + IDLE_WAIT_S
-            while end == current and time.monotonic() < deadline:
-                time.sleep(IDLE_POLL_S)
-                end = self._next_offset(current, rows)
+        self._group.commit(current.reached)  # asked from here, Spark has committed everything below
+        end = self._next(current, limit)
+        if end == current and not self._topics.is_frozen:
+            until = Micros(time.monotonic_ns() // 1000 + IDLE_WAIT_US)
+            while end == current and self._has_news(until):
+                end = self._next(current, limit)
+        self._nothing_new_at = current if end == current else None
+        if end != current:
+            self._limits.began(time.monotonic())
+        self._reported = self._report(end)
         return end.to_json()
 
     def reportLatestOffset(self) -> dict[str, object] | None:  # noqa: N802
-        return None if self._latest is None else StreamOffset.beginning(self._latest).to_json()
+        return self._reported
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        self._planned_end = StreamOffset.from_json(end)
-        ranges = plan.ranges_between(StreamOffset.from_json(start), self._planned_end)
+        first, last = StreamOffset.from_json(start), StreamOffset.from_json(end)
+        self._planned = last
+        ranges = plan.ranges_between(first, last, self._topics.earliest_there(plan.unknown_starts(first, last)))
         if not ranges:
             return []
-        there = set(self._topics.partitions())
-        log_start = self._topics.earliest([r.partition for r in ranges if r.partition in there])
-        ranges = still_there(ranges, log_start, self._options)
-        return [InputPartition((piece,)) for piece in plan.split(ranges, self._options.min_partitions)]
+        ranges = still_there(ranges, self._topics.log_starts(ranges, last), self._options)
+        return [InputPartition(pieces) for pieces in self._tasks(ranges)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return record_batches(self._options, self._schema, partition.value)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing to do: the position is kept by Spark's checkpoint alone."""
+        self._group.commit(StreamOffset.from_json(end).reached)
 
     def stop(self) -> None:
         self._topics.close()
+        self._standing.close()
+        self._group.close()
 
     def __getstate__(self) -> dict[str, object]:
         return {"options": self._options, "schema": self._schema}
@@ -107,29 +118,86 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["options"], state["schema"])  # type: ignore[misc]
 
+    # -- inside ---------------------------------------------------------------------------------------------------------------------------
+
+    def _initial(self) -> StreamOffset:
+        options, topics = self._options, self._topics.topics
+        now = topics.look()
+        earliest, latest = topics.earliest(now.partitions), topics.latest(now.partitions)
+        start = topics.resolve(
+            options.start or LATEST,
+            option=options.start_option,
+            earliest=earliest,
+            latest=latest,
+            now_ms=time.time_ns() // 1_000_000,
+            must_match=options.start_must_match,
+        )
+        beyond = [f"{tp} ends at offset {latest[tp]}, not {start[tp]}" for tp in sorted(start) if start[tp] > latest[tp]]
+        if beyond:
+            told = f"option {options.start_option!r} lies beyond the end of the log: {'; '.join(beyond)}"
+            if options.data_loss is WhenLost.FAIL:
+                raise SettingsError(told)
+            warnings.warn(f"{told}; reading begins at the end", stacklevel=2)
+            start = {tp: min(offset, latest[tp]) for tp, offset in start.items()}
+        return StreamOffset.beginning(start, now.ids)
+
     def _position(self, start: dict[str, Any] | None) -> StreamOffset:
         if start is not None:
             return StreamOffset.from_json(start)
-        return self._planned_end or StreamOffset.from_json(self.initialOffset())
+        return self._planned or self._initial()
 
-    def _next_offset(self, current: StreamOffset, rows: int | None) -> StreamOffset:
-        latest = self._latest_not_behind(current)
-        losses = plan.behind_position(current, latest)
-        if losses:
-            report_loss(losses, self._options)
-            shorter = [tp for tp in current.reached if tp in latest and latest[tp] < current.reached[tp]]
-            gone = [tp for tp in current.reached if tp not in latest]
-            current = plan.begin_anew(current, self._topics.earliest(shorter), gone)
-        earliest_of_new = self._topics.earliest(tp for tp in latest if tp not in current.began)
-        return plan.next_offset(current, latest=latest, earliest_of_new=earliest_of_new, limit=rows)
+    def _next(self, current: StreamOffset, limit: "ReadLimit | None") -> StreamOffset:
+        """Where the next micro-batch after `current` ends; `current` itself where there is none."""
+        is_known = self._nothing_new_at == current
+        self._nothing_new_at = None  # who asks once more in the same call was told of news
+        topics = self._topics
+        topics.refresh(current, is_known=is_known)
+        anew = self._without_lost(current)
+        new = topics.earliest_there([tp for tp in topics.ends if tp not in anew.reached])
+        whole = plan.next_offset(anew, latest=topics.ends, earliest_of_new=new, ids=topics.ids)
+        # A target that is frozen is to be reached, and what is not about records is told at once: it reads nothing.
+        may_wait = anew is current and not topics.is_frozen and bool(plan.ranges_between(current, whole))
+        if may_wait and self._limits.puts_off(current, whole, limit, time.monotonic()):
+            return current
+        return plan.next_offset(anew, latest=topics.ends, earliest_of_new=new, ids=topics.ids, limited=self._limited(limit))
 
-    def _latest_not_behind(self, current: StreamOffset) -> PartitionOffsets:
-        if self._target is not None:
-            return self._target
-        for attempt in range(BEHIND_RETRIES + 1):
-            self._latest = self._topics.latest(self._topics.partitions())
-            if attempt == BEHIND_RETRIES or not plan.behind_position(current, self._latest):
-                break
-            time.sleep(BEHIND_RETRY_S)
-        assert self._latest is not None
-        return self._latest
+    def _limited(self, limit: "ReadLimit | None") -> Callable[[PartitionOffsets, PartitionOffsets], PartitionOffsets]:
+        def limited(start: PartitionOffsets, end: PartitionOffsets) -> PartitionOffsets:
+            moved = [tp for tp in end if end[tp] > start[tp]]
+            per_offset = self._topics.per_offset(moved) if moved and self._limits.are_in_bytes else None
+            return self._limits.limited(start, end, limit, per_offset)
+
+        return limited
+
+    def _without_lost(self, current: StreamOffset) -> StreamOffset:
+        found = self._topics.losses(current)
+        if not found:
+            return current
+        report_loss([loss.sentence for loss in found], self._options)
+        return plan.begin_anew(current, found)
+
+    def _has_news(self, until: Micros) -> bool:
+        self._standing.watch(self._topics.ends)
+        return self._standing.wait(until)
+
+    def _tasks(self, ranges: Sequence[OffsetRange]) -> list[tuple[OffsetRange, ...]]:
+        options = self._options
+        is_sized = options.max_bytes_per_partition is not None or len(ranges) > 1
+        return plan.tasks(
+            ranges,
+            pieces_min=options.min_partitions,
+            records_max=options.max_records_per_partition,
+            bytes_max=options.max_bytes_per_partition,
+            per_offset=self._topics.per_offset([r.partition for r in ranges]) if is_sized else None,
+            tiny_bytes=TINY_BYTES,
+        )
+
+    def _report(self, end: StreamOffset) -> dict[str, object]:
+        """Where the logs end, and how far behind the next micro-batch will be: what progress shows as `latestOffset`."""
+        ends: PartitionOffsets = self._topics.ends
+        lags = [max(0, ends[tp] - end.reached.get(tp, ends[tp])) for tp in ends]
+        behind = {"avg": sum(lags) / len(lags), "max": max(lags), "min": min(lags)} if lags else {}
+        shown: dict[str, dict[str, int]] = {}
+        for tp in sorted(ends):
+            shown.setdefault(tp.topic, {})[str(tp.partition)] = int(ends[tp])
+        return {"behind": behind, "off": shown}

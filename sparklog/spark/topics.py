@@ -1,14 +1,27 @@
-"""What a read asks the brokers before it plans: which partitions there are, and where their logs start and end."""
+"""What a read asks the brokers before it plans: which partitions there are, where their logs start and end, and how large they are."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 from sparklog.client.admin import EARLIEST, LATEST, Admin, Topic
 from sparklog.client.failures import UnknownTopic
-from sparklog.model import Offset, TopicPartition
-from sparklog.spark.options import Options
+from sparklog.errors import BrokerError
+from sparklog.model import ZERO_UUID, Offset, TopicPartition, Uuid
+from sparklog.spark import positions
+from sparklog.spark.offsets import PartitionOffsets
+from sparklog.spark.options import Options, WhenLost
+from sparklog.spark.positions import Position
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsNow:
+    """The partitions that a read is about, in order, and the ids of their topics, where brokers have ids."""
+
+    partitions: tuple[TopicPartition, ...]
+    ids: Mapping[str, Uuid]
 
 
 class SubscribedTopics:
@@ -18,27 +31,69 @@ class SubscribedTopics:
         self._options = options
         self._admin: Admin | None = None
 
-    def partitions(self) -> list[TopicPartition]:
-        """Every partition that is read, in order; raises UnknownTopic where nothing is, or one that a strict read wants is not there."""
+    def look(self, *, is_strict: bool | None = None) -> TopicsNow:
+        """Every partition that is read. What is named and not there is left out, or raises UnknownTopic.
+
+        Strictly: unless the user said to go on with what is left, that is an error.
+        """
+        if is_strict is None:
+            is_strict = self._options.data_loss is WhenLost.FAIL
+        topics = self._topics(is_strict=is_strict)
+        there = {TopicPartition(topic.name, p.partition) for topic in topics for p in topic.partitions}
         if self._options.assign is not None:
-            topics = self._named(tuple(dict.fromkeys(tp.topic for tp in self._options.assign)))
-            there = _partitions(topics)
             missing = [str(tp) for tp in self._options.assign if tp not in there]
-            if missing and self._options.fail_on_data_loss:
+            if missing and is_strict:
                 raise UnknownTopic(f"no such partition: {', '.join(missing)}")
-            return [tp for tp in self._options.assign if tp in there]
-        if self._options.subscribe is not None:
-            return sorted(_partitions(self._named(self._options.subscribe)))
-        pattern = re.compile(self._options.subscribe_pattern or "")
-        return sorted(_partitions(topic for name, topic in self._client().list_topics().items() if pattern.fullmatch(name)))
+            there.intersection_update(self._options.assign)
+        read = {tp.topic for tp in there}
+        ids = {t.name: t.topic_id for t in topics if t.name in read and t.topic_id != ZERO_UUID}
+        return TopicsNow(tuple(sorted(there)), ids)
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Offset]:
         """The log start offset of each."""
-        return self._offsets(partitions, EARLIEST)
+        return self.offsets(dict.fromkeys(partitions, EARLIEST))
 
     def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Offset]:
         """The offset after the last record of each that can be read."""
-        return self._offsets(partitions, LATEST)
+        return self.offsets(dict.fromkeys(partitions, LATEST))
+
+    def offsets(self, asked: Mapping[TopicPartition, int]) -> dict[TopicPartition, Offset]:
+        """The offset of each at a landmark, or of its first record at or after a time in milliseconds; -1 if there is none."""
+        if not asked:
+            return {}
+        listed = self._client().list_offsets(asked, isolation_level=self._options.client.isolation_level)
+        return {tp: found.offset for tp, found in listed.items()}
+
+    def resolve(
+        self,
+        where: Position,
+        *,
+        option: str,
+        earliest: PartitionOffsets,
+        latest: PartitionOffsets,
+        now_ms: int,
+        must_match: bool = False,
+    ) -> dict[TopicPartition, Offset]:
+        """The offset of every partition of `latest`; see `positions.resolve`."""
+        at_time = self.offsets(positions.timestamps_of(where, latest, option=option, now_ms=now_ms))
+        return positions.resolve(where, option=option, earliest=earliest, latest=latest, at_time=at_time, must_match=must_match)
+
+    def sizes(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Bytes of each log on its brokers' disks, of the largest replica; those that nobody tells are left out."""
+        wanted = list(partitions)
+        found: dict[TopicPartition, int] = {}
+        if not wanted:
+            return found
+        try:
+            described = self._client().describe_log_dirs(partitions=wanted)
+        except BrokerError:
+            return found  # not every principal may ask
+        for directories in described.values():
+            for directory in directories:
+                for tp, replica in directory.replicas.items():
+                    if not replica.is_future:
+                        found[tp] = max(found.get(tp, 0), replica.size_bytes)
+        return found
 
     def close(self) -> None:
         """Drop the connections; the next question opens them again."""
@@ -52,30 +107,20 @@ class SubscribedTopics:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def _named(self, names: tuple[str, ...]) -> list[Topic]:
-        if self._options.fail_on_data_loss:
+    def _topics(self, *, is_strict: bool) -> list[Topic]:
+        if self._options.subscribe_pattern is not None:
+            pattern = re.compile(self._options.subscribe_pattern)
+            return [topic for name, topic in self._client().list_topics().items() if pattern.fullmatch(name)]
+        names = self._options.subscribe or tuple(dict.fromkeys(tp.topic for tp in self._options.assign or ()))
+        try:
             return list(self._client().describe_topics(names).values())
-        found: list[Topic] = []
-        for name in names:
-            try:
-                found += self._client().describe_topics([name]).values()
-            except UnknownTopic:
-                continue  # gone, and the user said to go on with what is left
-        return found
-
-    def _offsets(self, partitions: Iterable[TopicPartition], position: int) -> dict[TopicPartition, Offset]:
-        asked = dict.fromkeys(partitions, position)
-        if not asked:
-            return {}
-        isolation = self._options.client.isolation_level
-        listed = self._client().list_offsets(asked, isolation_level=isolation)
-        return {tp: found.offset for tp, found in listed.items()}
+        except UnknownTopic:
+            if is_strict:
+                raise
+        every = self._client().list_topics(include_internal=True)
+        return [every[name] for name in names if name in every]
 
     def _client(self) -> Admin:
         if self._admin is None:
             self._admin = Admin.from_settings(self._options.client)
         return self._admin
-
-
-def _partitions(topics: Iterable[Topic]) -> set[TopicPartition]:
-    return {TopicPartition(topic.name, p.partition) for topic in topics for p in topic.partitions}

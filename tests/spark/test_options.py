@@ -4,7 +4,8 @@ import pytest
 
 from sparklog.errors import SettingsError
 from sparklog.model import TopicPartition
-from sparklog.spark.options import Options, Place, Position, definitions
+from sparklog.spark.options import Options, WhenLost, definitions, refused, without_effect
+from sparklog.spark.positions import LATEST, AtTime, ByOffset, ByTimestamp
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
 
@@ -30,10 +31,10 @@ def test_every_option_is_understood_whatever_its_case() -> None:
     options = Options.parse({**SERVERS, **given})
     assert options.bootstrap_servers == "127.0.0.1:9092"
     assert options.subscribe == ("b", "a")
-    assert options.starting_offsets == Position(None, {TopicPartition("a", 0): -2, TopicPartition("a", 1): 7})
-    assert options.ending_offsets == Position(Place.LATEST)
+    assert options.starting_offsets == ByOffset({TopicPartition("a", 0): -2, TopicPartition("a", 1): 7})
+    assert options.ending_offsets == LATEST
     assert (options.max_offsets_per_trigger, options.min_partitions) == (1000, 8)
-    assert (options.include_headers, options.fail_on_data_loss, options.topic) == (True, False, "out")
+    assert (options.include_headers, options.data_loss, options.topic) == (True, WhenLost.WARN, "out")
     assert (options.client.linger_ms, options.client.bootstrap_servers) == (5, ("127.0.0.1:9092",))
 
 
@@ -68,10 +69,24 @@ def test_settings_that_would_change_what_a_query_reads_are_refused_with_the_reas
     assert message.startswith(f"option {name!r} cannot be set: ")
 
 
-def test_an_option_of_the_kafka_connector_that_is_not_served_says_what_to_use() -> None:
-    assert refusal(startingtimestamp="1") == (
-        "option 'startingtimestamp' of Spark's Kafka connector is not served by sparklog: use startingOffsets"
-    )
+def test_of_three_ways_to_start_and_end_the_strongest_wins() -> None:
+    given = {"startingOffsets": "earliest", "startingOffsetsByTimestamp": '{"t":5}', "startingTimestamp": "7"}
+    assert Options.parse({**SERVERS, **given}).start == AtTime(7)
+    assert Options.parse({**SERVERS, **given}).start_option == "startingTimestamp"
+    del given["startingTimestamp"]
+    assert Options.parse({**SERVERS, **given}).start == ByTimestamp(topics={"t": 5})
+    ends = {"endingOffsets": "latest", "endingOffsetsByTimestamp": '{"t":{"0":5}}', "endingTimestamp": "9"}
+    assert Options.parse({**SERVERS, **ends}).end == AtTime(9)
+    del ends["endingTimestamp"]
+    assert Options.parse({**SERVERS, **ends}).end_option == "endingOffsetsByTimestamp"
+
+
+@pytest.mark.parametrize(
+    ("value", "meant"),
+    [("true", WhenLost.FAIL), ("false", WhenLost.WARN), ("WARN", WhenLost.WARN), ("skip", WhenLost.SKIP), ("fail", WhenLost.FAIL)],
+)
+def test_data_loss_fails_warns_or_is_skipped(value: str, meant: WhenLost) -> None:
+    assert Options.parse({**SERVERS, "failOnDataLoss": value}).data_loss is meant
 
 
 def test_keys_that_spark_adds_and_those_without_effect_pass() -> None:
@@ -109,10 +124,21 @@ def test_the_brokers_must_be_named() -> None:
         ("assign", "[]", 'must be JSON such as {"topic":[0,1]}'),
         ("assign", '{"t":[-1]}', "-1 is not a partition number of topic 't'"),
         ("assign", '{"t":[true]}', "True is not a partition number"),
-        ("startingoffsets", "newest", "must be earliest, latest or JSON"),
+        ("startingoffsets", "newest", "must be earliest, latest, latest-1000, -10m"),
         ("startingoffsets", '{"t":{"0":-3}}', "-3 is no offset of t-0; -2 means earliest, -1 latest"),
         ("startingoffsets", '{"t":{"0":1.5}}', "1.5 is no offset of t-0"),
-        ("startingoffsets", '{"t":', "must be JSON such as"),
+        ("startingoffsets", '{"t":', "or JSON such as"),
+        ("startingoffsets", '{"t":[1]}', "must be earliest, latest, latest-1000"),
+        ("startingoffsets", "2026-13-01T00:00:00Z", "no such day"),
+        ("startingtimestamp", "soon", "milliseconds since 1970"),
+        ("endingtimestamp", "-5", "-5 is no timestamp"),
+        ("startingoffsetsbytimestamp", '{"t":{"0":-1}}', "-1 is no timestamp for t-0"),
+        ("startingoffsetsbytimestampstrategy", "guess", "must be error or latest"),
+        ("failondataloss", "maybe", "must be true, false, warn or skip"),
+        ("maxtriggerdelay", "a while", "must be a length of time such as 500ms"),
+        ("maxrecordsperpartition", "0", "must be a whole number from 1"),
+        ("maxbytespertrigger", "1k", "must be a whole number from 1"),
+        ("fetchoffset.numretries", "-1", "must be a whole number from 0"),
         ("topic", " ", "must not be empty"),
     ],
 )
@@ -144,5 +170,26 @@ def test_a_batch_cannot_end_at_earliest(position: str) -> None:
 def test_a_stream_has_no_end_and_a_batch_no_trigger() -> None:
     with pytest.raises(SettingsError, match=r"availableNow=True"):
         Options.parse({**SERVERS, "subscribe": "t", "endingOffsets": "latest"}).for_stream_read()
-    with pytest.raises(SettingsError, match="'maxOffsetsPerTrigger' is for streams"):
+    for name in ("endingTimestamp", "endingOffsetsByTimestamp"):
+        with pytest.raises(SettingsError, match=f"option '{name}' is for batch reads"):
+            Options.parse({**SERVERS, "subscribe": "t", name: "5" if name == "endingTimestamp" else '{"t":5}'}).for_stream_read()
+    with pytest.warns(UserWarning, match="maxOffsetsPerTrigger in a batch read"):
         Options.parse({**SERVERS, "subscribe": "t", "maxOffsetsPerTrigger": "1"}).for_batch_read()
+
+
+def test_the_least_of_a_trigger_cannot_be_above_its_most() -> None:
+    given = {**SERVERS, "subscribe": "t", "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}
+    with pytest.raises(SettingsError, match=r"'minOffsetsPerTrigger' \(9\) is higher than 'maxOffsetsPerTrigger' \(8\)"):
+        Options.parse(given).for_stream_read()
+
+
+def test_late_binding_is_for_batches_that_end_at_latest() -> None:
+    with pytest.raises(SettingsError, match="'lateBinding' is for batch reads"):
+        Options.parse({**SERVERS, "subscribe": "t", "lateBinding": "true"}).for_stream_read()
+    with pytest.raises(SettingsError, match="'lateBinding' needs a read that ends at latest"):
+        Options.parse({**SERVERS, "subscribe": "t", "lateBinding": "true", "endingTimestamp": "5"}).for_batch_read()
+    assert Options.parse({**SERVERS, "subscribe": "t", "lateBinding": "true"}).for_batch_read().late_binding
+
+
+def test_what_is_refused_or_does_nothing_is_told_with_a_reason() -> None:
+    assert all(reason for reason in (*refused().values(), *without_effect().values()))

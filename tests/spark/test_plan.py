@@ -1,17 +1,17 @@
 """What to read next, from offsets alone. No Spark here."""
 
 import json
+import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.errors import SettingsError
-from sparklog.model import Offset, TopicPartition
+from sparklog.model import Offset, TopicPartition, Uuid
 from sparklog.spark import plan
 from sparklog.spark.offsets import StreamOffset
-from sparklog.spark.options import Place, Position
-from sparklog.spark.plan import OffsetRange
+from sparklog.spark.plan import Loss, OffsetRange
 
 A, B, C = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 
@@ -46,21 +46,77 @@ def test_nothing_new_is_the_same_text() -> None:
 def test_a_position_never_goes_back_by_itself() -> None:
     start = StreamOffset.beginning(at(a=5))
     assert plan.next_offset(start, latest=at(a=3), earliest_of_new={}, limit=None) == start
-    assert plan.behind_position(start, at(a=3)) == ["a-0 ends at offset 3, but was read up to offset 5"]
-    assert plan.behind_position(start, at(b=3)) == ["a-0 is gone, read up to offset 5"]
+    assert plan.behind(start, at(a=3)) == [A]
 
 
-def test_after_loss_reading_begins_anew_where_the_log_starts() -> None:
-    start = StreamOffset.beginning(at(a=5, b=5))
-    again = plan.begin_anew(start, at(a=1), gone=[B])
-    assert again == StreamOffset.beginning(at(a=1))
-    assert plan.ranges_between(start, plan.next_offset(again, latest=at(a=3), earliest_of_new={}, limit=None)) == [piece(A, 1, 3)]
+def lost_of(current: StreamOffset, **known: dict) -> list[Loss]:
+    return plan.losses(current, **{"latest": {}, "log_start": {}, "ids": {}, "known_ends": {}, **known})
+
+
+def test_a_topic_that_ends_before_what_was_read_begins_anew_where_its_log_starts() -> None:
+    found = lost_of(StreamOffset.beginning(at(a=5)), latest=at(a=3), log_start=at(a=1))
+    assert found == [Loss(A, 0, Offset(1), "a-0 ends at offset 3, but was read up to offset 5")]
+
+
+def test_a_partition_that_is_gone_takes_with_it_what_was_known_to_be_there() -> None:
+    found = lost_of(StreamOffset.beginning(at(a=5)), latest=at(b=3), known_ends=at(a=9))
+    assert found == [Loss(A, 4, None, "a-0 is gone, read up to offset 5")]
+
+
+def test_a_topic_made_anew_is_told_by_its_id_though_its_offsets_would_fit() -> None:
+    current = StreamOffset.beginning(at(a=5), {"a": Uuid(b"1" * 16)})
+    now = {"latest": at(a=9), "log_start": at(a=0), "known_ends": at(a=7)}
+    assert lost_of(current, ids={"a": Uuid(b"1" * 16)}, **now) == []
+    assert lost_of(current, **now) == []
+    told = "topic 'a' was deleted and made anew; a-0 was read up to offset 5 before"
+    assert lost_of(current, ids={"a": Uuid(b"2" * 16)}, **now) == [Loss(A, 2, Offset(0), told)]
+
+
+def test_loss_is_told_by_the_log_start_offset_and_counted() -> None:
+    found = lost_of(StreamOffset.beginning(at(a=5, b=5)), latest=at(a=9, b=9), log_start=at(a=8, b=5))
+    assert found == [Loss(A, 3, Offset(8), "a-0: offsets 5 to 7 are gone, the log starts at 8")]
+
+
+def test_after_loss_reading_begins_anew_and_the_loss_is_recorded() -> None:
+    start = StreamOffset(began=at(a=0, b=0), reached=at(a=5, b=5), lost={A: 2})
+    again = plan.begin_anew(start, [Loss(A, 3, Offset(8), ""), Loss(B, 0, None, "")])
+    assert again == StreamOffset(began=at(a=8), reached=at(a=8), lost={A: 5, B: 0})
+    assert plan.ranges_between(start, plan.next_offset(again, latest=at(a=9), earliest_of_new={})) == [piece(A, 8, 9)]
 
 
 def test_a_topic_made_anew_is_read_from_its_start_even_if_that_is_where_reading_once_began() -> None:
-    start = StreamOffset(began=at(a=0), reached=at(a=5))
-    end = plan.next_offset(plan.begin_anew(start, at(a=0), gone=[]), latest=at(a=3), earliest_of_new={}, limit=2)
-    assert plan.ranges_between(start, end) == [piece(A, 0, 2)]
+    start = StreamOffset(began=at(a=0), reached=at(a=5), ids={"a": Uuid(b"1" * 16)})
+    anew = plan.begin_anew(start, [Loss(A, 0, Offset(0), "")])
+    for end_of_log in (3, 99):
+        end = plan.next_offset(anew, latest=at(a=end_of_log), earliest_of_new={}, limit=2, ids={"a": Uuid(b"2" * 16)})
+        assert plan.ranges_between(start, end) == [piece(A, 0, 2)]
+    much = plan.next_offset(anew, latest=at(a=99), earliest_of_new={}, ids={"a": Uuid(b"2" * 16)})
+    assert plan.ranges_between(start, much) == [piece(A, 0, 99)]
+
+
+def test_a_position_of_sparks_kafka_connector_goes_on_and_has_a_beginning_from_then_on() -> None:
+    start = StreamOffset.from_json({"a": {"0": 5}})
+    end = plan.next_offset(start, latest=at(a=9, b=4), earliest_of_new=at(b=1))
+    assert plan.ranges_between(start, end) == [piece(A, 5, 9), piece(B, 1, 4)]
+    assert StreamOffset.from_json(json.loads(json.dumps(end.to_json()))) == end
+
+
+def test_a_batch_planned_by_sparks_kafka_connector_is_read_as_it_was_planned() -> None:
+    start, end = StreamOffset.from_json({"a": {"0": 5}}), StreamOffset.from_json({"a": {"0": 9, "1": 4}})
+    assert plan.unknown_starts(start, end) == [B]
+    assert plan.ranges_between(start, end, at(b=2)) == [piece(A, 5, 9), piece(B, 2, 4)]
+
+
+def test_a_micro_batch_waits_for_enough_but_not_too_long() -> None:
+    current, end = StreamOffset.beginning(at(a=0)), StreamOffset(began=at(a=0), reached=at(a=9))
+
+    def is_put_off(least: int | None, waited_ms: float) -> bool:
+        return plan.is_put_off(current, end, least=least, waited_ms=waited_ms, delay_ms=1000)
+
+    assert is_put_off(10, 999)
+    assert not is_put_off(9, 0)
+    assert not is_put_off(10, 1000)
+    assert not is_put_off(None, 0)
 
 
 def test_a_limit_is_shared_by_backlog_as_sparks_kafka_connector_does() -> None:
@@ -70,6 +126,46 @@ def test_a_limit_is_shared_by_backlog_as_sparks_kafka_connector_does() -> None:
 
 def test_a_limit_near_the_largest_offset_does_not_overflow() -> None:
     assert plan.rate_limited(2**63 - 1, at(a=5), at(a=9)) == at(a=9)
+
+
+def connectors_answer(limit: int, start: dict, end: dict) -> dict:
+    """What Spark's Kafka connector computes, in its own order of 64-bit sums: Long * (Long / Double), then ceil or floor, saturating."""
+    sizes = {tp: end[tp] - start[tp] for tp in end if end[tp] > start[tp]}
+    total = float(sum(sizes.values()))
+    answer = dict(end)
+    for tp, size in sizes.items():
+        prorate = float(limit) * (float(size) / total)
+        whole = min(2**63 - 1, int(math.ceil(prorate) if prorate < 1 else math.floor(prorate)))
+        reached = 2**63 - 1 if whole > 2**63 - 1 - start[tp] else start[tp] + whole
+        answer[tp] = min(end[tp], reached)
+    return answer
+
+
+SPANS = st.lists(st.tuples(st.integers(0, 2**62), st.integers(0, 2**60)), min_size=1, max_size=12)
+
+
+@given(SPANS, st.integers(1, 2**63 - 1))
+def test_shares_are_those_of_sparks_kafka_connector_to_the_last_offset(spans: list[tuple[int, int]], limit: int) -> None:
+    start = {TopicPartition("t", i): Offset(first) for i, (first, _) in enumerate(spans)}
+    end = {TopicPartition("t", i): Offset(first + size) for i, (first, size) in enumerate(spans)}
+    assert plan.rate_limited(limit, start, end) == connectors_answer(limit, start, end)
+
+
+@pytest.mark.parametrize(
+    ("limit", "backlogs", "shares"),
+    [
+        (10, [66, 33, 1], [6, 3, 1]),
+        (1, [1000, 1], [1, 1]),
+        (7, [3, 3, 3], [2, 2, 2]),
+        (100, [3, 0, 5], [3, 0, 5]),
+        (5, [10**12, 1], [4, 1]),
+        (2**63 - 1, [2**62], [2**62]),
+        (3, [0, 0], [0, 0]),
+    ],
+)
+def test_known_shares(limit: int, backlogs: list[int], shares: list[int]) -> None:
+    end = {TopicPartition("t", i): Offset(size) for i, size in enumerate(backlogs)}
+    assert list(plan.rate_limited(limit, dict.fromkeys(end, Offset(0)), end).values()) == shares
 
 
 BACKLOGS = st.lists(st.integers(0, 10**12), min_size=1, max_size=12)
@@ -82,6 +178,14 @@ def test_a_limited_batch_moves_every_partition_and_never_passes_the_end(backlogs
     limited = plan.rate_limited(limit, start, end)
     assert all(limited[tp] <= end[tp] and (limited[tp] > 0) == (end[tp] > 0) for tp in end)
     assert sum(limited.values()) <= limit * (1 + 1e-9) + len(end)
+
+
+@given(BACKLOGS, st.integers(1, 10**13), st.floats(0.01, 10**6))
+def test_a_limit_in_bytes_takes_the_same_share_of_every_backlog(backlogs: list[int], limit: int, size: float) -> None:
+    end = {TopicPartition("t", i): Offset(count) for i, count in enumerate(backlogs)}
+    limited = plan.bytes_limited(limit, dict.fromkeys(end, Offset(0)), end, lambda _: size)
+    assert all(limited[tp] <= end[tp] and (limited[tp] > 0) == (end[tp] > 0) for tp in end)
+    assert sum(limited.values()) * size <= limit * (1 + 1e-9) + len(end) * size
 
 
 RANGES = st.lists(st.tuples(st.integers(0, 1000), st.integers(1, 1000)), min_size=1, max_size=6)
@@ -101,17 +205,37 @@ def test_the_larger_range_is_split_first() -> None:
     assert plan.split([piece(A, 0, 10), piece(B, 0, 100)], 3) == [piece(A, 0, 10), piece(B, 0, 50), piece(B, 50, 100)]
 
 
-def test_positions_become_offsets() -> None:
-    known = {"option": "startingOffsets", "earliest": at(a=1, b=2), "latest": at(a=8, b=9)}
-    assert plan.resolve(Position(Place.EARLIEST), **known) == at(a=1, b=2)
-    assert plan.resolve(Position(Place.LATEST), **known) == at(a=8, b=9)
-    assert plan.resolve(Position(None, {A: -1, B: -2}), **known) == at(a=8, b=2)
-    assert plan.resolve(Position(None, {A: 4, B: 5}), **known) == at(a=4, b=5)
+@given(RANGES, st.integers(1, 60) | st.none(), st.integers(1, 1200) | st.none(), st.integers(1, 5000) | st.none())
+def test_tasks_hold_every_offset_once_and_keep_every_limit(sizes, pieces_min, records_max, bytes_max) -> None:
+    ranges = [piece(TopicPartition("t", i), start, start + size) for i, (start, size) in enumerate(sizes)]
+    tasks = plan.tasks(ranges, pieces_min=pieces_min, records_max=records_max, bytes_max=bytes_max, per_offset=lambda _: 10.0)
+    pieces = [p for task in tasks for p in task]
+    offsets = [(p.partition, offset) for p in pieces for offset in range(p.start, p.limit)]
+    assert offsets == [(r.partition, offset) for r in ranges for offset in range(r.start, r.limit)]
+    assert all(len(p) <= (records_max or len(p)) for p in pieces)
+    assert all(len(p) == 1 or len(p) * 10 <= (bytes_max or len(p) * 10) for p in pieces)
+    assert len(tasks) >= min(pieces_min or 0, len(offsets))
 
 
-def test_offsets_must_name_every_partition_and_no_other() -> None:
-    with pytest.raises(SettingsError, match=r"missing: a-1; not among those read: b-0"):
-        plan.resolve(Position(None, {A: 4, C: 5}), option="startingOffsets", earliest=at(a=0, b=0), latest=at(a=8, b=9))
+def test_a_tiny_micro_batch_is_one_task_unless_tasks_were_asked_for() -> None:
+    ranges = [piece(A, 0, 10), piece(B, 5, 10)]
+    sized = {"per_offset": lambda _: 100.0, "tiny_bytes": 1501}
+    assert plan.tasks(ranges, **sized) == [tuple(ranges)]
+    assert plan.tasks(ranges, **{**sized, "tiny_bytes": 1500}) == [(ranges[0],), (ranges[1],)]
+    assert plan.tasks(ranges, pieces_min=2, **sized) == [(ranges[0],), (ranges[1],)]
+    assert plan.tasks([], **sized) == []
+
+
+def test_a_huge_range_in_tiny_pieces_is_refused_with_the_options_to_change() -> None:
+    huge = [piece(A, 0, 2**62)]
+    with pytest.raises(
+        SettingsError, match="'maxRecordsPerPartition', 'maxBytesPerPartition' and 'minPartitions' ask for 4611686018427387904"
+    ):
+        plan.tasks(huge, records_max=1)
+    with pytest.raises(SettingsError, match="more than 100000: allow more for each task"):
+        plan.tasks(huge, pieces_min=2**31 - 1)
+    assert len(plan.tasks([piece(A, 0, 1)], pieces_min=2**31 - 1)) == 1
+    assert [len(task[0]) for task in plan.tasks(huge, pieces_min=4)] == [2**60] * 4
 
 
 def test_loss_is_judged_by_where_the_log_starts() -> None:

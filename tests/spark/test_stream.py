@@ -94,8 +94,9 @@ def test_an_idle_stream_makes_no_batches(spark: SparkSession, servers: str, make
         write(texts(spark, ["b"]), servers, topic)
         query.processAllAvailable()
         assert collected.batches == {0: ["a"], 1: ["b"]}
-        stored = (tmp_path / "offsets" / "1").read_text().splitlines()[-1]
-        assert stored == f'{{"from": {{"{topic}": {{"0": 0}}}}, "off": {{"{topic}": {{"0": 2}}}}, "v": 1}}'
+        stored = json.loads((tmp_path / "offsets" / "1").read_text().splitlines()[-1])
+        assert len(stored.pop("ids")[topic]) == 22
+        assert stored == {"from": {topic: {"0": 0}}, "off": {topic: {"0": 2}}, "v": 2}
     finally:
         query.stop()
 
@@ -126,20 +127,36 @@ def test_records_that_are_gone_end_the_query_with_the_remedy(
     made_anew(spark, servers, admin, topic)
     with pytest.raises(PySparkException) as caught:
         run_to_end(stream(spark, servers, topic), tmp_path, collected)
-    assert f"{topic}-0 ends at offset 1, but was read up to offset 2" in str(caught.value)
+    assert f"topic '{topic}' was deleted and made anew; {topic}-0 was read up to offset 2 before" in str(caught.value)
     assert "failOnDataLoss" in str(caught.value)
     run_to_end(stream(spark, servers, topic, failOnDataLoss="false"), tmp_path, collected)
     assert collected.values == ["a", "b", "new"]
+
+
+def store_instead(checkpoint: Path, batch: int, offset: object) -> None:
+    """Another end of a micro-batch in the checkpoint."""
+    stored = checkpoint / "offsets" / str(batch)
+    lines = stored.read_text().splitlines()
+    stored.write_text("\n".join([*lines[:-1], json.dumps(offset)]))
+    (checkpoint / "offsets" / f".{batch}.crc").unlink(missing_ok=True)
+
+
+def test_a_checkpoint_of_sparks_kafka_connector_is_carried_on(
+    spark: SparkSession, servers: str, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    topic, collected = make_topic(), Collected()
+    write(texts(spark, ["a", "b"]), servers, topic)
+    run_to_end(stream(spark, servers, topic), tmp_path, Collected())
+    store_instead(tmp_path, 0, {topic: {"0": 1}})
+    run_to_end(stream(spark, servers, topic), tmp_path, collected)
+    assert collected.values == ["b"]
 
 
 def test_a_checkpoint_of_another_source_is_refused(spark: SparkSession, servers: str, make_topic: MakeTopic, tmp_path: Path) -> None:
     topic = make_topic()
     write(texts(spark, ["a"]), servers, topic)
     run_to_end(stream(spark, servers, topic), tmp_path, Collected())
-    stored = tmp_path / "offsets" / "0"
-    lines = stored.read_text().splitlines()
-    stored.write_text("\n".join([*lines[:-1], json.dumps({topic: {"0": 1}})]))
-    (tmp_path / "offsets" / ".0.crc").unlink(missing_ok=True)
+    store_instead(tmp_path, 0, {"v": 0, "files": 7})
     with pytest.raises(PySparkException) as caught:
         run_to_end(stream(spark, servers, topic), tmp_path, Collected())
     assert "an offset that sparklog did not write" in str(caught.value)

@@ -1,0 +1,46 @@
+"""Tells a consumer group how far a query has come, for tools that watch lag. The only truth is Spark's checkpoint."""
+
+import warnings
+
+import msgspec
+
+from sparklog.client.admin import Admin
+from sparklog.errors import SparklogError
+from sparklog.spark.offsets import PartitionOffsets
+from sparklog.spark.options import Options
+
+TIMEOUT_MS = 5_000
+"""A micro-batch waits no longer for a coordinator; what one misses the next one tells."""
+
+
+class GroupOffsets:
+    """Commits positions to the group that the options name; does nothing where they name none."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._admin: Admin | None = None
+        self._committed: PartitionOffsets = {}
+        self._warned = ""
+
+    def commit(self, reached: PartitionOffsets) -> None:
+        """Everything below these offsets is done. A group that refuses them is a warning: the query does not depend on it."""
+        if self._options.group_id is None or not reached or reached == self._committed:
+            return
+        if self._admin is None:
+            timeout_ms = min(TIMEOUT_MS, self._options.client.default_api_timeout_ms)
+            self._admin = Admin.from_settings(msgspec.structs.replace(self._options.client, default_api_timeout_ms=timeout_ms))
+        moved = {tp: offset for tp, offset in reached.items() if self._committed.get(tp) != offset}
+        try:
+            self._admin.alter_group_offsets(self._options.group_id, moved)
+        except SparklogError as error:
+            if str(error) != self._warned:
+                self._warned = str(error)
+                warnings.warn(f"group {self._options.group_id!r} does not hear how far this query is: {error}", stacklevel=2)
+            return
+        self._committed, self._warned = dict(reached), ""
+
+    def close(self) -> None:
+        """Drop the connections; the next commit opens them again."""
+        if self._admin is not None:
+            self._admin.close()
+            self._admin = None

@@ -1,0 +1,159 @@
+"""What a running stream knows of its topics, and when it asks again.
+
+A stream that has read all asks little: who is there every 0.4 s, where the logs end every 2 s, in case the Fetch that stands at each leader
+missed something. One that reads asks before every micro-batch. A run with AvailableNow asks once, and then keeps to what it was told.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from sparklog.client.failures import UnknownTopic
+from sparklog.client.transport import now_us
+from sparklog.model import Micros, Offset, TopicPartition, Uuid
+from sparklog.spark import plan
+from sparklog.spark.offsets import PartitionOffsets, StreamOffset
+from sparklog.spark.options import Options, WhenLost
+from sparklog.spark.plan import Loss, OffsetRange
+from sparklog.spark.sizes import Observed, SizeEstimates
+from sparklog.spark.topics import SubscribedTopics, TopicsNow
+
+LOOK_EVERY_US: Final = 400_000
+LOOK_SHARE: Final = 20
+"""A look that takes long, over thousands of topics, is taken so many times its length apart."""
+ENDS_EVERY_US: Final = 2_000_000
+SIZES_EVERY_US: Final = 10_000_000
+RACES_MAX: Final = 3
+"""How often topics may vanish between two questions before that is an error."""
+
+
+class StreamTopics:
+    """The partitions of a stream, where they end and what they are called, as of the last `refresh`."""
+
+    def __init__(self, options: Options, pause_s: Callable[[float], None]) -> None:
+        self.topics = SubscribedTopics(options)
+        self.ends: PartitionOffsets = {}
+        self.ids: Mapping[str, Uuid] = {}
+        self.is_frozen = False
+        self._options = options
+        self._pause_s = pause_s
+        self._now: TopicsNow | None = None
+        self._look_due = self._ends_due = self._sizes_due = Micros(0)
+        self._known_ends: dict[tuple[Uuid | None, TopicPartition], Offset] = {}
+        """By topic id, since a topic may be made anew under its name."""
+        self._log_starts: dict[TopicPartition, Offset] = {}
+        self._log_starts_until = Micros(0)
+        self._sizes = SizeEstimates()
+
+    def freeze(self) -> None:
+        """Take what is there now as all there will be."""
+        self._list(is_look_due=True)
+        self.is_frozen = True
+
+    def refresh(self, current: StreamOffset, *, is_known: bool) -> None:
+        """Look again: for sure, or (`is_known`) only at what was not looked at for long.
+
+        Raises UnknownTopic for a topic that is asked for and was never there.
+        """
+        is_first = self._now is None
+        if not self.is_frozen:
+            now = now_us()
+            is_look_due = now >= self._look_due
+            if not is_known or is_look_due or now >= self._ends_due:
+                self._list(is_look_due=is_look_due, may_keep_ends=is_known and now < self._ends_due)
+        for _ in range(self._options.fetch_retries):
+            if not any(self._is_same(current, tp) for tp in plan.behind(current, self.ends)):
+                break
+            # A new leader may for a moment not know how far its log could be read; only what stays behind is a loss.
+            self._pause_s(self._options.fetch_retry_ms / 1000)
+            self._list(is_look_due=True)
+        if is_first and self._options.data_loss is WhenLost.FAIL:
+            self._require_named(current)
+
+    def losses(self, current: StreamOffset) -> list[Loss]:
+        """What is gone of what was not read yet."""
+        doubtful = [
+            tp
+            for tp, reached in sorted(current.reached.items())
+            if tp in self.ends and (self.ends[tp] != reached or not self._is_same(current, tp))
+        ]
+        self._log_starts = self.earliest_there(doubtful)
+        self._log_starts_until = Micros(now_us() + LOOK_EVERY_US)
+        there = {tp: end for tp, end in self.ends.items() if tp not in doubtful or tp in self._log_starts}
+        known = {tp: self._known_ends.get((current.ids.get(tp.topic), tp), reached) for tp, reached in current.reached.items()}
+        return plan.losses(current, latest=there, log_start=self._log_starts, ids=self.ids, known_ends=known)
+
+    def earliest_there(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Offset]:
+        """The log start offsets of those partitions that are there."""
+        wanted = list(partitions)
+        for _ in range(RACES_MAX):
+            try:
+                return self.topics.earliest(wanted)
+            except UnknownTopic:
+                there = self._look_again().partitions
+                wanted = [tp for tp in wanted if tp in there]
+        return self.topics.earliest(wanted)
+
+    def log_starts(self, ranges: Sequence[OffsetRange], end: StreamOffset) -> dict[TopicPartition, Offset]:
+        """The log start offsets of what a micro-batch reads; of a topic that is no more, or was made anew, none."""
+        if now_us() < self._log_starts_until and all(r.partition in self._log_starts for r in ranges):
+            return self._log_starts
+        now = self._look_again()
+        then = StreamOffset(began={}, reached={}, ids=now.ids)
+        there = [r.partition for r in ranges if r.partition in now.partitions and end.is_same_topic(then, r.partition.topic)]
+        return self.earliest_there(there)
+
+    def per_offset(self, partitions: Sequence[TopicPartition]) -> Callable[[TopicPartition], float]:
+        """Bytes of an offset, by partition; looked up now and then."""
+        now = now_us()
+        if now >= self._sizes_due or not self._sizes.knows(partitions):
+            self._sizes_due = Micros(now + SIZES_EVERY_US)
+            sizes = self.topics.sizes(partitions)
+            starts = self.earliest_there(partitions)
+            for tp in partitions:
+                end = max(self.ends.get(tp, Offset(0)), starts.get(tp, Offset(0)))
+                self._sizes.observe(tp, Observed(starts.get(tp, end), end, sizes.get(tp, 0)))
+        return self._sizes.per_offset
+
+    def close(self) -> None:
+        """Drop the connections; the next question opens them again."""
+        self.topics.close()
+
+    # -- inside ---------------------------------------------------------------------------------------------------------------------------
+
+    def _is_same(self, current: StreamOffset, tp: TopicPartition) -> bool:
+        return current.is_same_topic(StreamOffset(began={}, reached={}, ids=self.ids), tp.topic)
+
+    def _list(self, *, is_look_due: bool, may_keep_ends: bool = False) -> None:
+        before = self._now
+        for attempt in range(RACES_MAX):
+            now = self._look_again() if is_look_due or attempt or self._now is None else self._now
+            if may_keep_ends and now == before:
+                return
+            try:
+                ends = self.topics.latest(now.partitions)
+            except UnknownTopic:
+                if attempt == RACES_MAX - 1:
+                    raise
+                continue
+            self.ends, self.ids = ends, now.ids
+            self._known_ends.update({(now.ids.get(tp.topic), tp): end for tp, end in ends.items()})
+            self._ends_due = Micros(now_us() + ENDS_EVERY_US)
+            return
+
+    def _look_again(self) -> TopicsNow:
+        began = now_us()
+        now = self.topics.look(is_strict=False)
+        took = now_us() - began
+        self._look_due = Micros(began + took + max(LOOK_EVERY_US, LOOK_SHARE * took))
+        if self._now is not None and now != self._now:
+            self.topics.close()  # what its client knows of the topics is old
+        self._now = now
+        return now
+
+    def _require_named(self, current: StreamOffset) -> None:
+        """Topics that are named, not there and not in the checkpoint either were never there."""
+        assert self._now is not None
+        named = self._options.subscribe or tuple(tp.topic for tp in self._options.assign or ())
+        known = {tp.topic for tp in (*self._now.partitions, *current.reached)}
+        if any(topic not in known for topic in named):
+            self.topics.look(is_strict=True)
