@@ -29,7 +29,7 @@ from sparklog.client.transaction_states import END_BEFORE_V2, ENDING, LEGAL, OPE
 from sparklog.errors import BrokerError, ErrorCode, SparklogError, code_of
 from sparklog.model import Micros, NodeId, ProducerEpoch, ProducerId, TopicPartition
 from sparklog.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
-from sparklog.wire.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
+from sparklog.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from sparklog.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from sparklog.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from sparklog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -66,6 +66,7 @@ class Transaction:
         self._added: dict[TopicPartition, None] = {}  # below version 2: partitions that the coordinator knows of
         self._adding: dict[TopicPartition, None] = {}  # partitions with a batch that waits for that
         self._is_started = False  # whether the coordinator may know of the transaction
+        self._is_doubtful = False  # whether only a lost answer could say if the coordinator knows of it
         self._is_flushed = False
         self._needs_epoch = False  # an InitProducerId has to follow, since sequences have a gap or the version changes
         self._coordinator = Coordinator(settings, entropy, key=self.transactional_id, key_type=TRANSACTION_KEY)
@@ -90,7 +91,7 @@ class Transaction:
         """Begin a transaction; nothing is sent for it."""
         self._require(State.READY, "begin")
         self._added, self._adding = {}, {}
-        self._is_started = self._is_flushed = False
+        self._is_started = self._is_doubtful = self._is_flushed = False
         self._go(State.IN_TRANSACTION)
 
     def send_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata) -> Operation:
@@ -246,9 +247,10 @@ class Transaction:
         if isinstance(error, BrokerError) and not error.is_retriable:
             self._fail(TransactionFatal(f"transactional id {self.transactional_id!r}: {error}", error.code))
             return
+        if not self._is_started and isinstance(errand.request, AddPartitionsToTxnRequest | AddOffsetsToTxnRequest):
+            self._is_started = self._is_doubtful = True
         if home is not None:
-            home.lost(now)
-        self._retry(ErrorCode.NONE, now)
+            home.lost(now)  # which takes its own pause
 
     # -- questions ------------------------------------------------------------------------------------------------------------------------
 
@@ -307,7 +309,7 @@ class Transaction:
         for partition in told:
             if self._adding.pop(partition, partition) is None:
                 self._added[partition] = None
-        self._is_started = True
+        self._is_started, self._is_doubtful = True, False
         self._attempts = 0
 
     def _offsets_added(self, errand: Errand, reply: AddOffsetsToTxnResponse, now: Micros) -> None:
@@ -315,7 +317,7 @@ class Transaction:
         if code is not ErrorCode.NONE:
             self._refused(errand, code, now)
             return
-        self._is_started = True
+        self._is_started, self._is_doubtful = True, False
         self._attempts = 0
         if self._offsets is not None:
             self._offsets.is_added = True
@@ -333,7 +335,8 @@ class Transaction:
 
     def _end_answered(self, errand: Errand, reply: EndTxnResponse, now: Micros) -> None:
         code = code_of(reply.error_code)
-        if code is not ErrorCode.NONE:
+        never_began = self._is_doubtful and code is ErrorCode.INVALID_TXN_STATE
+        if code is not ErrorCode.NONE and not never_began:
             self._refused(errand, code, now)
             return
         if reply.producer_id >= 0:
@@ -372,13 +375,15 @@ class Transaction:
             return
         if code in COORDINATOR_GONE and home is not None:
             home.lost(now)
-        self._retry(code if is_first else ErrorCode.NONE, now)
+        else:
+            self._retry(code if is_first else ErrorCode.NONE, now)
 
     def _retry(self, code: ErrorCode, now: Micros) -> None:
-        first = self._settings.retry_backoff_ms
+        first, most = self._settings.retry_backoff_ms, self._settings.retry_backoff_max_ms
         if code is ErrorCode.CONCURRENT_TRANSACTIONS:
-            first = min(first, CONCURRENT_BACKOFF_MS)
-        wait = backoff_us(first, max(first, self._settings.retry_backoff_max_ms), self._attempts, self._entropy)
+            # Completing a transaction takes moments.
+            first, most = min(first, CONCURRENT_BACKOFF_MS), first
+        wait = backoff_us(first, max(first, most), self._attempts, self._entropy)
         self._attempts += 1
         self._not_before = Micros(now + wait)
 
