@@ -56,7 +56,7 @@ MAY_TOUCH_THE_WORLD = {
     *CLIENT_SHELLS,
     *("sparklog.local_broker", "sparklog.testing"),
     *("sparklog.spark.source", "sparklog.spark.batch_reader", "sparklog.spark.stream_reader", "sparklog.spark.readers"),
-    "sparklog.spark.writers",
+    *("sparklog.spark.writers", "sparklog.spark.connections", "sparklog.spark.formats.files"),
     *("sparklog_server.disk.os_disk", "sparklog_server.config.load", "sparklog.kernels"),
 }
 

@@ -1,0 +1,112 @@
+"""What a task reads, against a broker and without Spark: ranges put together, and connections kept for the next task."""
+
+import os
+from collections.abc import Iterator
+
+import psutil
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import StructType
+
+from sparklog import Producer
+from sparklog.client.failures import UnknownTopic
+from sparklog.model import Offset, TopicPartition
+from sparklog.spark.connections import close_idle
+from sparklog.spark.options import Options
+from sparklog.spark.plan import OffsetRange
+from sparklog.spark.readers import gathered, record_batches
+from sparklog.spark.schema import source_schema
+from tests.spark.conftest import MakeTopic
+
+
+@pytest.fixture(autouse=True)
+def _nothing_kept() -> Iterator[None]:
+    close_idle()
+    yield
+    close_idle()
+
+
+def options(servers: str, **given: str) -> Options:
+    return Options.parse({"kafka.bootstrap.servers": servers, "subscribe": "t", **given})
+
+
+def ranges(topic: str, limits: dict[int, int]) -> list[OffsetRange]:
+    return [OffsetRange(TopicPartition(topic, partition), Offset(0), Offset(limit)) for partition, limit in limits.items()]
+
+
+def connections() -> int:
+    return len(psutil.Process().net_connections("tcp"))
+
+
+def test_tiny_ranges_come_as_one_batch(servers: str, make_topic: MakeTopic) -> None:
+    topic = make_topic(3)
+    with Producer(bootstrap_servers=servers) as producer:
+        for number in range(9):
+            producer.send(topic, value=b"%d" % number, partition=number % 3)
+    given = options(servers)
+    (batch,) = record_batches(given, source_schema(given), ranges(topic, {0: 3, 2: 3, 1: 2}))
+    batch.validate(full=True)
+    rows = zip(batch["partition"].to_pylist(), batch["offset"].to_pylist(), batch["value"].to_pylist(), strict=True)
+    assert list(rows) == [(p, o, b"%d" % (3 * o + p)) for p, limit in ((0, 3), (2, 3), (1, 2)) for o in range(limit)]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"), [([1, 2, 9, 1], [3, 9, 1]), ([9, 9], [9, 9]), ([2, 2, 2, 2], [6, 2]), ([], []), ([4, 1, 5], [5, 5])]
+)
+def test_only_small_batches_are_put_together_and_never_moved(sizes: list[int], expected: list[int]) -> None:
+    batches = [pa.record_batch({"a": [place] * size}) for place, size in enumerate(sizes)]
+    made = list(gathered(batches, 5))
+    assert [batch.num_rows for batch in made] == expected
+    assert pa.Table.from_batches(made, pa.schema({"a": pa.int64()})) == pa.Table.from_batches(batches, pa.schema({"a": pa.int64()}))
+
+
+def test_the_next_task_uses_the_connections_of_the_last_and_a_broken_off_one_leaves_none(servers: str, make_topic: MakeTopic) -> None:
+    topic = make_topic()
+    with Producer(bootstrap_servers=servers) as producer:
+        producer.send(topic, value=b"v")
+    given = options(servers)
+    before = connections()
+    assert len(list(record_batches(given, source_schema(given), ranges(topic, {0: 1})))) == 1
+    kept = connections()
+    assert kept > before
+    for _ in range(3):
+        assert len(list(record_batches(given, source_schema(given), ranges(topic, {0: 1})))) == 1
+        assert connections() == kept
+    broken_off = record_batches(given, source_schema(given), ranges(topic, {0: 1}))
+    next(broken_off)
+    broken_off.close()  # type: ignore[attr-defined]
+    assert connections() == before
+
+
+def test_a_failed_task_leaves_no_connection(servers: str) -> None:
+    given = options(servers)
+    before = connections()
+    with pytest.raises(UnknownTopic):
+        list(record_batches(given, source_schema(given), ranges("no-such-topic", {0: 1})))
+    assert connections() == before
+
+
+def test_a_forked_worker_opens_connections_of_its_own(servers: str, make_topic: MakeTopic) -> None:
+    topic = make_topic()
+    with Producer(bootstrap_servers=servers) as producer:
+        producer.send(topic, value=b"v")
+    given = options(servers)
+    schema, pieces = source_schema(given), ranges(topic, {0: 1})
+    list(record_batches(given, schema, pieces))
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if sum(batch.num_rows for batch in record_batches(given, schema, pieces)) == 1 else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert sum(batch.num_rows for batch in record_batches(given, schema, pieces)) == 1
+
+
+def test_typed_columns_are_made_of_what_is_read(servers: str, make_topic: MakeTopic) -> None:
+    topic = make_topic()
+    with Producer(bootstrap_servers=servers, compression_type="zstd") as producer:
+        for content in (b'{"a":1,"b":"x"}', b"?", None):
+            producer.send(topic, value=content)
+    given = options(servers, valueFormat="json", valueSchema="a INT, b STRING")
+    schema = StructType([source_schema(given)[name] for name in ("value", "_corrupt")])
+    (batch,) = record_batches(given, schema, ranges(topic, {0: 3}))
+    assert batch["value"].to_pylist() == [{"a": 1, "b": "x"}, None, None]
+    assert [told and told["value"] for told in batch["_corrupt"].to_pylist()] == [None, b"?", None]
