@@ -50,7 +50,7 @@ def compact_beside_a_loop(disk: OsDisk, log: PartitionLog, late_us: list[float])
     """(bytes before, seconds, processor seconds) of one round; adds to `late_us` by how much each tick of this thread came too late."""
     choice = judge(log, log.log_end_offset, NOW.wall_ms)
     size = sum(segment.file.size for segment in choice.segments)
-    plan = plan_round(log, choice, table_bytes_max=128 << 20, load_factor=0.9, aborted=(), seed=bytes(16), now_ms=NOW.wall_ms)
+    plan = plan_round(log, choice, table_bytes_max=128 << 20, load_factor=0.9, seed=bytes(16), now_ms=NOW.wall_ms)
     work = Round(disk, plan)
     started, processor = time.perf_counter(), time.process_time()
     with ThreadPoolExecutor(1) as pool:

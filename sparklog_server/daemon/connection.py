@@ -20,8 +20,7 @@ from sparklog_server.daemon.reactor import READ, WRITE, Reactor
 from sparklog_server.disk.door import StorageError
 
 READ_AHEAD_BYTES: Final = 1 << 20
-ADVISED_BYTES_MAX: Final = 8 << 20
-ADVISED_BEYOND_BYTES: Final = 256 << 10
+READ_BEYOND_BYTES: Final = 256 << 10
 TAKEN_FOR_COLD_BYTES: Final = 64 << 20
 GATHERED_BYTES_MAX: Final = 256 << 10
 # Up to here, reading a slice and gathering it costs less than a sendfile of its own.
@@ -64,6 +63,7 @@ class Connection:
         "_cold_bytes",
         "_events",
         "_is_closing",
+        "_is_looking_further",
         "_is_muted",
         "_is_open",
         "_is_reading_ahead",
@@ -91,6 +91,7 @@ class Connection:
         self._is_muted = False
         self._is_closing = False
         self._is_reading_ahead = False
+        self._is_looking_further = False  # a job reads what will be wanted later
         self._cold_bytes = 0  # how much more of what is sent is taken to be cold, since something before it was
         self._is_open = True
         reactor.watch(connected.fileno(), self._ready)
@@ -257,21 +258,42 @@ class Connection:
         if self._cold_bytes <= 0:
             self._cold_bytes = TAKEN_FOR_COLD_BYTES
         self._cold_bytes -= length
-        limit = part.position + length
+        # A probe of the loop's own would find what the last answers had read ahead, and the rest would be cold again.
+        looks_beyond = self._cold_bytes <= 0
+        position, limit = part.position, part.position + length
         # Its own descriptor: the file's may be taken away meanwhile.
         descriptor = os.dup(_descriptor(part))
-        # The disk works on what is sent next meanwhile, and on the next answer of this size: looking for its end must not wait either.
-        advised = min(2 * part.length, ADVISED_BYTES_MAX) + ADVISED_BEYOND_BYTES
-        self._owner.run(lambda: read_ahead(descriptor, part.position, length, advised), lambda result: self._was_read_ahead(limit, result))
+        self._owner.run(
+            lambda: read_ahead(descriptor, position, limit, looks_beyond=looks_beyond),
+            lambda result: self._was_read_ahead(part, length, result),
+        )
 
-    def _was_read_ahead(self, limit: int, result: object) -> None:
+    def _was_read_ahead(self, part: FileSlice, length: int, result: object) -> None:
         self._is_reading_ahead = False
         if isinstance(result, OSError):
             self.close(f"read ahead: {result}")
         elif self._is_open:
             # Taken on trust this once: memory so short that it is gone again must not send us round for ever.
-            self._resident_limit = limit
+            self._resident_limit = part.position + length
+            if result:
+                self._cold_bytes = TAKEN_FOR_COLD_BYTES
+            if not self._is_looking_further:
+                self._look_further(part, length)
             self._send()
+
+    def _look_further(self, part: FileSlice, length: int) -> None:
+        """The disk works on what is sent next meanwhile, and on the next answer of this size: looking for its end must not wait either."""
+        position = part.position + length
+        limit = position + min(part.length, READ_AHEAD_BYTES) + READ_BEYOND_BYTES
+        try:
+            descriptor = os.dup(_descriptor(part))
+        except (OSError, StorageError):
+            return  # who sends these bytes will meet it, if it lasts
+        self._is_looking_further = True
+        self._owner.run(lambda: read_ahead(descriptor, position, limit), self._looked_further)
+
+    def _looked_further(self, _result: object) -> None:
+        self._is_looking_further = False  # a disk that fails is met again by who sends these bytes
 
 
 def _descriptor(part: FileSlice) -> int:

@@ -10,8 +10,10 @@ from typing import Final
 
 # The kernel reads ahead in steps of at least this, so between two probes it has left no hole.
 PROBE_STEP_BYTES: Final = 128 << 10
+# A system call is not always interrupted for somebody who waits for the processor: this much takes about 10 us.
 READ_STEP_BYTES: Final = 256 << 10
-ADVISE: Final = getattr(os, "posix_fadvise", None)
+# Further than what the kernel reads ahead by itself.
+COLD_BEYOND_BYTES: Final = 20 << 20
 NOWAIT: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
 
 _PROBE: Final = bytearray(1)
@@ -52,35 +54,40 @@ def read_if_resident(descriptor: int, position: int, length: int) -> bytes | byt
     return content[:size] if os.fstat(descriptor).st_size <= position + size else None
 
 
-def read_ahead(descriptor: int, position: int, length: int, advised: int) -> None:
-    """Return once the range is in the page cache, as far as memory allows, and close the descriptor. Blocks: call it beside the loop.
+def read_ahead(descriptor: int, position: int, limit: int, *, looks_beyond: bool = False) -> bool:
+    """Return once `[position, limit)` is in the page cache, as far as memory allows, and close the descriptor. Blocks: call it beside the
+    loop. If asked for, tells whether the file is cold further on than the kernel reads ahead by itself (the probe makes a page resident).
 
-    `advised` bytes from `position` on will be wanted soon. Where the system can, no byte is copied: the processor belongs to those who are
-    served meanwhile.
+    The kernel's own read-ahead sees one who reads in order and takes large pages. Asked by POSIX_FADV_WILLNEED for 2 MiB it takes 512
+    small ones, at eight times the processor time, and while it does (0.3 to 0.7 ms) nobody else gets that processor.
     """
-    limit = position + length
     try:
-        if ADVISE is not None:
-            ADVISE(descriptor, position, advised, os.POSIX_FADV_WILLNEED)
         if sys.platform == "linux":
             _pass_by(descriptor, position, limit)
-            return
-        scratch = memoryview(bytearray(min(length, READ_STEP_BYTES)))
-        while position < limit:
-            size = os.preadv(descriptor, (scratch[: limit - position],), position)
-            if size == 0:
-                return
-            position += size
+        else:
+            _read(descriptor, position, limit)
+        return looks_beyond and not is_resident(descriptor, max(0, min(limit + COLD_BEYOND_BYTES, os.fstat(descriptor).st_size) - 1), 1)
     finally:
         os.close(descriptor)
 
 
+def _read(descriptor: int, position: int, limit: int) -> None:
+    scratch = memoryview(bytearray(min(limit - position, READ_STEP_BYTES)))
+    while position < limit:
+        size = os.preadv(descriptor, (scratch[: limit - position],), position)
+        if size == 0:
+            return
+        position += size
+
+
 def _pass_by(descriptor: int, position: int, limit: int) -> None:
-    """Have every page of the range handed to nobody, which waits for each to be there."""
+    """Have every page of the range handed to nobody, which waits for each to be there, and copies no byte: the processor belongs to those
+    who are served meanwhile.
+    """
     nobody = os.open(os.devnull, os.O_WRONLY)
     try:
         while position < limit:
-            size = os.sendfile(nobody, descriptor, position, limit - position)
+            size = os.sendfile(nobody, descriptor, position, min(limit - position, READ_STEP_BYTES))
             if size == 0:
                 return
             position += size

@@ -1,0 +1,53 @@
+"""What is asked of the page cache before a slice is sent."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from sparklog_server.daemon.page_cache import COLD_BEYOND_BYTES, is_resident, read_ahead
+
+MIB = 1 << 20
+SIZE = COLD_BEYOND_BYTES + 16 * MIB
+
+
+@pytest.fixture
+def cold(tmp_path: Path) -> Path:
+    path = tmp_path / "cold"
+    path.write_bytes(bytes(SIZE))
+    descriptor = _opened(path)
+    os.fsync(descriptor)
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    if is_resident(descriptor, SIZE // 2, 1):
+        pytest.skip("this file system keeps its pages whatever one asks")
+    return path
+
+
+def _opened(path: Path) -> int:
+    return os.open(path, os.O_RDONLY)
+
+
+def test_a_range_that_was_read_ahead_is_resident_and_the_file_cold_further_on(cold: Path) -> None:
+    assert read_ahead(_opened(cold), MIB, 3 * MIB, looks_beyond=True)
+    assert is_resident(_opened(cold), MIB, 2 * MIB)
+
+
+def test_near_the_end_of_a_file_nothing_is_cold_further_on(cold: Path) -> None:
+    assert not read_ahead(_opened(cold), SIZE - MIB, SIZE, looks_beyond=True)
+
+
+def test_reading_ahead_beyond_the_end_of_a_file_ends_there(cold: Path) -> None:
+    read_ahead(_opened(cold), SIZE - 10, SIZE + MIB)
+    assert is_resident(_opened(cold), SIZE - 10, 10)
+
+
+def test_the_descriptor_to_read_ahead_with_is_closed_whatever_happens(cold: Path) -> None:
+    descriptor = _opened(cold)
+    read_ahead(descriptor, 0, MIB)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
+    directory = _opened(cold.parent)
+    with pytest.raises(OSError, match=r"directory|Invalid"):
+        read_ahead(directory, 0, MIB)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(directory)
