@@ -111,17 +111,22 @@ class Aborted:
 
     def covers(self, header: BatchHeader) -> bool:
         """Whether the next batch of the log, one of a transaction, was aborted."""
-        while self._waiting and self._waiting[-1].first_offset <= header.last_offset:
-            self._open[self._waiting.pop().producer_id] = None
+        self._reach(header)
         return header.producer_id in self._open
 
     def marker(self, header: BatchHeader, body: Buffer) -> None:
         """The next batch of the log is a control batch: it may be the end of an aborted transaction."""
-        if not self._waiting and not self._open:
+        self._reach(header)
+        if not self._open:
             return
         keys = scan.records(body, 0, header.record_count, header.base_offset, header.base_timestamp, None, 0, _key)
         if any(control_type(key) is ControlType.ABORT for key in keys):
             self._open.pop(header.producer_id, None)
+
+    def _reach(self, header: BatchHeader) -> None:
+        """Also a marker is reached: what is read may begin between the end of a transaction's records and its marker."""
+        while self._waiting and self._waiting[-1].first_offset <= header.last_offset:
+            self._open[self._waiting.pop().producer_id] = None
 
 
 def without_aborted(
