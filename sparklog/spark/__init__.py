@@ -10,7 +10,7 @@ Importing this package imports neither pyspark nor pyarrow.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Column, SparkSession
 
 
 def register(spark: "SparkSession") -> None:
@@ -18,3 +18,10 @@ def register(spark: "SparkSession") -> None:
     from sparklog.spark.source import SparklogSource
 
     spark.dataSource.register(SparklogSource)
+
+
+def header_map(headers: "Column | str" = "headers") -> "Column":
+    """The column `headers` of a read as map<string,binary>; of several headers with one name the last counts."""
+    from sparklog.spark.functions import header_map as made
+
+    return made(headers)
