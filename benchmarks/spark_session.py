@@ -116,6 +116,7 @@ class Bench:
         for _ in range(self.options.runs if runs is None else runs):
             for each in formats:
                 samples[each.name].append(measure(each))
+                print(f"{what}: {each.label} {samples[each.name][-1]:.3g} {unit}", file=sys.stderr, flush=True)
         for each in formats:
             cold, warm = samples[each.name][:warm_from], samples[each.name][warm_from:] or samples[each.name][-1:]
             if cold:

@@ -71,7 +71,7 @@ def test_what_was_read_can_be_written_as_it_is(spark: SparkSession, servers: str
     source, target = make_topic(2), make_topic(2)
     write(spark.range(50).selectExpr("CAST(id AS STRING) AS key", "CAST(id AS STRING) AS value"), servers, source)
     write(read(spark, servers, source, includeHeaders="true"), servers, target)
-    columns = ["key", "value", "partition"]
+    columns = ["key", "value", "partition", "timestamp"]
     assert sorted(map(tuple, read(spark, servers, target).select(columns).collect())) == sorted(
         map(tuple, read(spark, servers, source).select(columns).collect())
     )

@@ -1,0 +1,85 @@
+"""What differs between the two formats, on purpose or because Spark lets a Python source do no more; each with its reason."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from tests.spark.differential.conftest import FIRST_MS, Bench
+from tests.spark.differential.programs import Refused, Side, new_name, outcomes, rows_of
+
+pytestmark = [pytest.mark.spark, pytest.mark.compat, pytest.mark.long]
+
+
+def test_a_misspelt_option_is_refused_by_ours_since_ignoring_it_would_read_the_wrong_records(bench: Bench, records: str) -> None:
+    def program(side: Side) -> object:
+        return len(rows_of(side.read(subscribe=records, startingOffset="latest")))
+
+    outcome = outcomes(program, bench.spark, bench.servers, bench.directory)
+    assert outcome["kafka"] == 15
+    assert isinstance(outcome["sparklog"], Refused)
+    assert "did you mean" in outcome["sparklog"].text
+
+
+def test_a_schema_is_a_choice_of_columns_for_ours_since_spark_tells_a_python_source_no_other_way(bench: Bench, records: str) -> None:
+    def program(side: Side) -> object:
+        reader = side.spark.read.format(side.format).schema("value BINARY, offset LONG")
+        return reader.option("kafka.bootstrap.servers", side.servers).option("subscribe", records).load().columns
+
+    outcome = outcomes(program, bench.spark, bench.servers, bench.directory)
+    assert isinstance(outcome["kafka"], Refused)
+    assert outcome["sparklog"] == ["value", "offset"]
+
+
+def test_a_timestamp_column_is_the_records_time_for_ours_and_left_out_by_the_other(bench: Bench) -> None:
+    told = datetime.fromtimestamp(FIRST_MS / 1000, UTC)
+
+    def program(side: Side) -> object:
+        topic = bench.topic()
+        side.write(side.spark.createDataFrame([("v", told)], "value STRING, timestamp TIMESTAMP"), topic=topic)
+        return side.read(subscribe=topic).selectExpr("unix_millis(timestamp)").first()[0] == FIRST_MS
+
+    assert outcomes(program, bench.spark, bench.servers, bench.directory) == {"kafka": False, "sparklog": True}
+
+
+def test_a_null_topic_is_told_with_its_row_by_ours(bench: Bench) -> None:
+    def program(side: Side) -> object:
+        side.write(side.spark.createDataFrame([("v", "t"), ("w", None)], "value STRING, topic STRING").coalesce(1))
+        return None
+
+    outcome = outcomes(program, bench.spark, bench.servers, bench.directory)
+    assert isinstance(outcome["sparklog"], Refused)
+    assert "row 1" in outcome["sparklog"].text
+
+
+def test_a_batch_write_without_a_mode_is_refused_by_spark_for_every_python_source(bench: Bench) -> None:
+    topic = bench.topic()
+
+    def program(side: Side) -> object:
+        side.write(side.spark.createDataFrame([("v",)], "value STRING"), mode=None, topic=topic)
+        return "written"
+
+    outcome = outcomes(program, bench.spark, bench.servers, bench.directory)
+    assert outcome["kafka"] == "written"
+    assert isinstance(outcome["sparklog"], Refused)
+    assert "Append" in outcome["sparklog"].text
+
+
+def test_update_mode_is_refused_by_spark_for_every_python_sink_and_foreach_batch_takes_its_place(bench: Bench, records: str) -> None:
+    def counts(side: Side) -> object:
+        source = side.stream(subscribe=records, startingOffsets="earliest")
+        return source.groupBy("partition").count().selectExpr("CAST(partition AS STRING) AS key", "CAST(count AS STRING) AS value")
+
+    def update(side: Side) -> object:
+        side.run_into_topic(counts(side), new_name("update"), mode="update", topic=bench.topic())  # type: ignore[arg-type]
+        return "written"
+
+    def by_batches(side: Side) -> object:
+        topic = bench.topic()
+        writer = counts(side).writeStream.outputMode("update").foreachBatch(lambda batch, _: side.write(batch, topic=topic))  # type: ignore[attr-defined]
+        side.run(writer, new_name("batches"))
+        return sorted((row.key, row.value) for row in side.read(subscribe=topic).collect())
+
+    outcome = outcomes(update, bench.spark, bench.servers, bench.directory)
+    assert outcome["kafka"] == "written"
+    assert isinstance(outcome["sparklog"], Refused)
+    assert len(bench.alike(by_batches)) == 2  # type: ignore[arg-type]
