@@ -445,7 +445,7 @@ class Broker:
                 if type(answer) is Parked:
                     self._let_go(call, answer)
                 elif answer is not None:
-                    self._answer(call, cast(Message, answer), now)
+                    self._answer(call, answer, now)
 
     def _let_go(self, call: Call, parked: Parked) -> None:
         """A request that held up its session has found its place: the next ones may run, though it is not answered yet."""

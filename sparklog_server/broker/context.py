@@ -159,6 +159,17 @@ class Context:
         self.jobs[ticket] = RequestJob(call, finished, copied_bytes)
         self.effects.append(Run(job, ticket))
 
+    def hold(self, copies: Sequence[bytearray]) -> int:
+        """Count what a parked request holds of its bytes, and give how many: the buffers they came in are filled anew meanwhile."""
+        assert not any(copy is buffer for copy in copies for buffer in self._receive_buffers), "nothing parked may hold the receive buffer"
+        size = sum(map(len, copies))
+        self._memory.copied_bytes += size
+        return size
+
+    def let_go(self, size: int) -> None:
+        """What `hold` has counted is held no more."""
+        self._memory.copied_bytes -= size
+
     def _sweep_timers(self) -> None:
         """Drop the timers of answered calls: most are answered long before their time, and would pile up until then."""
         self.timers = [timer for timer in self.timers if timer[2].call.answer is None and not timer[2].call.session.is_closing]

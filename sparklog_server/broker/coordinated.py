@@ -100,9 +100,9 @@ class Part:
         return self._whole.put(self._index, self._refusal(code))
 
 
-def command_of(call: Call, request: Message) -> Command:
+def command_of(call: Call, request: Message, proof: object = None) -> Command:
     """A request as its shard gets it."""
-    return Command(request, call.version, call.client_id or "", _host_of(call.session.peer_address), call.session.principal)
+    return Command(request, call.version, call.client_id or "", _host_of(call.session.peer_address), call.session.principal, proof)
 
 
 @lru_cache(maxsize=4096)
@@ -132,11 +132,13 @@ def ask_shard(
     refusal: Refusal,
     now: Instant,
     finish: Callable[[Message], Message] | None = None,
+    *,
+    proof: object = None,
 ) -> Message | Parked:
-    """Have the shard of a key answer."""
+    """Have the shard of a key answer; `proof` is for what it writes in a transaction."""
     token = Asked(shards, call, key, refusal, finish)
     call.waiting = token
-    code = shards.send(key, command_of(call, request), token, now)
+    code = shards.send(key, command_of(call, request, proof), token, now)
     if code is _NONE:
         return FLOWING
     call.waiting = None
@@ -207,7 +209,7 @@ def ask_for_producer_ids(context: Context, now: Instant) -> None:
 
 
 def _is_awaited(call: Call | None) -> bool:
-    return call is None or call.answer is None and not call.session.is_closing
+    return call is None or (call.answer is None and not call.session.is_closing)
 
 
 def committed(context: Context, token: object, reply: Message) -> bool:

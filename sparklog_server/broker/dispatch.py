@@ -49,8 +49,10 @@ from sparklog.wire.messages.offset_fetch import OffsetFetchRequest
 from sparklog.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from sparklog.wire.messages.produce import ProduceRequest
 from sparklog.wire.messages.sync_group import SyncGroupRequest
+from sparklog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest
 from sparklog.wire.messages.update_features import UpdateFeaturesRequest
+from sparklog.wire.messages.write_txn_markers import WriteTxnMarkersRequest
 from sparklog.wire.schema import Message
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.handlers.alter_configs import alter_configs, incremental_alter_configs
@@ -78,6 +80,7 @@ from sparklog_server.broker.handlers.groups import (
     sync_group,
 )
 from sparklog_server.broker.handlers.log_dirs import alter_replica_log_dirs, describe_log_dirs
+from sparklog_server.broker.handlers.markers import write_txn_markers
 from sparklog_server.broker.handlers.metadata import metadata
 from sparklog_server.broker.handlers.offsets import list_offsets
 from sparklog_server.broker.handlers.produce import produce
@@ -92,6 +95,7 @@ from sparklog_server.broker.handlers.transactions import (
     end_txn,
     list_transactions,
 )
+from sparklog_server.broker.handlers.txn_offsets import txn_offset_commit
 from sparklog_server.broker.session import Call, Parked
 
 # Any: each handler takes the request class of its own API, which the table cannot say.
@@ -120,6 +124,8 @@ HANDLERS: dict[int, tuple[Handler, type[Message]]] = {
     24: (add_partitions_to_txn, AddPartitionsToTxnRequest),
     25: (add_offsets_to_txn, AddOffsetsToTxnRequest),
     26: (end_txn, EndTxnRequest),
+    27: (write_txn_markers, WriteTxnMarkersRequest),
+    28: (txn_offset_commit, TxnOffsetCommitRequest),
     32: (describe_configs, DescribeConfigsRequest),
     33: (alter_configs, AlterConfigsRequest),
     34: (alter_replica_log_dirs, AlterReplicaLogDirsRequest),

@@ -29,6 +29,7 @@ def log_settings(topic: TopicSettings, broker: BrokerSettings) -> LogSettings:
         decompressed_bytes_max=broker.sparklog_decompress_max_bytes,
         decompressed_ratio_max=broker.sparklog_decompress_ratio_max,
         producer_id_expiration_ms=broker.producer_id_expiration_ms,
+        verifies_transactions=broker.transactions.partition_verification_enable,
         retention_ms=topic.retention_ms,
         retention_bytes=topic.retention_bytes,
         file_delete_delay_ms=topic.file_delete_delay_ms,

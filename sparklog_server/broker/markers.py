@@ -11,12 +11,21 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from sparklog.errors import ErrorCode
-from sparklog.model import Instant, TopicPartition
+from sparklog.model import Instant, Offset, TopicPartition
+from sparklog.record.control import ControlType, Marker
+from sparklog.wire.schema import Message
 from sparklog_server.broker.context import Context
+from sparklog_server.broker.internal_topics import OFFSETS_TOPIC
+from sparklog_server.log.validate import RecordsRefused
+from sparklog_server.replica.partition import Partition, PartitionUnavailable
 
 Outcomes = Mapping[TopicPartition, ErrorCode]
 Done = Callable[[Outcomes, Instant], None]
 """Told once, within a turn, when the fate of the marker is known in every partition; it may be told before `write` returns."""
+
+_BUMPED_SINCE = 2
+_NOT_READY = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
+"""What a group shard that is not up to date says; a transaction coordinator knows NOT_LEADER_OR_FOLLOWER, and tries again."""
 
 
 class TxnMarker(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,4 +49,122 @@ class Markers:
         UNKNOWN_TOPIC_OR_PARTITION that the partition is not here; INVALID_PRODUCER_EPOCH and TRANSACTION_COORDINATOR_FENCED that a newer
         transaction, or coordinator, was there before.
         """
-        done(dict.fromkeys(marker.partitions, ErrorCode.NOT_LEADER_OR_FOLLOWER), now)
+        writing = _Writing(marker.partitions, done)
+        for topic_partition in dict.fromkeys(marker.partitions):
+            partition = context.partitions.find(*topic_partition)
+            if partition is None:
+                writing.known(topic_partition, context.partitions.absence(*topic_partition), now)
+            elif topic_partition.topic == OFFSETS_TOPIC:
+                share = _OffsetsShare(context, writing, topic_partition)
+                code = context.groups.runtime.end_transaction(
+                    topic_partition.partition,
+                    _control(marker),
+                    (marker.producer_id, marker.producer_epoch),
+                    is_bumped=marker.transaction_version >= _BUMPED_SINCE,
+                    token=share,
+                    now=now,
+                )
+                if code is not ErrorCode.NONE:
+                    share.refused(code)
+            else:
+                _append(writing, partition, marker, now)
+        writing.begun(now)
+
+
+def _control(marker: TxnMarker) -> Marker:
+    return Marker(ControlType.COMMIT if marker.is_commit else ControlType.ABORT, marker.coordinator_epoch)
+
+
+def _append(writing: "_Writing", partition: Partition, marker: TxnMarker, now: Instant) -> None:
+    """Append to a partition of records."""
+    code = ErrorCode.NONE
+    try:
+        if not partition.has_enough_in_sync:
+            raise PartitionUnavailable(ErrorCode.NOT_ENOUGH_REPLICAS)
+        result = partition.append_marker(
+            _control(marker),
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+            is_bumped=marker.transaction_version >= _BUMPED_SINCE,
+            now=now,
+        )
+    except (PartitionUnavailable, RecordsRefused) as refused:
+        code = refused.code
+    else:
+        if partition.high_watermark <= result.last_offset:
+            # Ours: clients that wait here in great numbers shall not keep transactions from their ends. A marker each is all there is.
+            until = Offset(result.last_offset + 1)
+            partition.park(until, _Share(writing, partition, until), is_ours=True)
+            return
+    writing.known(partition.topic_partition, code, now)
+
+
+class _Writing:
+    """One marker on its way; invariant: `done` is told once, after the last outcome."""
+
+    __slots__ = ("_done", "_is_begun", "_missing", "_outcomes")
+
+    def __init__(self, partitions: tuple[TopicPartition, ...], done: Done) -> None:
+        self._missing = dict.fromkeys(partitions)
+        self._outcomes: dict[TopicPartition, ErrorCode] = {}
+        self._done = done
+        self._is_begun = False
+
+    def known(self, topic_partition: TopicPartition, code: ErrorCode, now: Instant) -> None:
+        """What became of the marker in one partition."""
+        del self._missing[topic_partition]
+        self._outcomes[topic_partition] = code
+        if self._is_begun and not self._missing:
+            self._done(self._outcomes, now)
+
+    def begun(self, now: Instant) -> None:
+        """Every partition was asked."""
+        self._is_begun = True
+        if not self._missing:
+            self._done(self._outcomes, now)
+
+
+class _Share:
+    """A marker in one partition of records, which counts when the high watermark reaches `until`."""
+
+    __slots__ = ("_partition", "_until", "_writing")
+
+    call = None
+
+    def __init__(self, writing: _Writing, partition: Partition, until: Offset) -> None:
+        self._writing = writing
+        self._partition = partition
+        self._until = until
+
+    def woken(self, now: Instant) -> None:
+        """It is committed, or the partition is led here no more."""
+        code = ErrorCode.NONE
+        if self._partition.high_watermark < self._until:
+            code = self._partition.error if self._partition.error is not ErrorCode.NONE else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        self._writing.known(self._partition.topic_partition, code, now)
+
+
+class _OffsetsShare:
+    """A marker in one partition of offsets, as a token of the group shard there; what that says is passed on in its own time."""
+
+    __slots__ = ("_code", "_context", "_topic_partition", "_writing")
+
+    call = None
+
+    def __init__(self, context: Context, writing: _Writing, topic_partition: TopicPartition) -> None:
+        self._context = context
+        self._writing = writing
+        self._topic_partition = topic_partition
+        self._code = ErrorCode.NONE
+
+    def answered(self, reply: Message) -> None:
+        """It is committed."""
+        self._context.partitions.released.append(self)
+
+    def refused(self, code: ErrorCode) -> None:
+        """It was not written, or nobody knows whether it will be committed."""
+        self._code = ErrorCode.NOT_LEADER_OR_FOLLOWER if code in _NOT_READY else code
+        self._context.partitions.released.append(self)
+
+    def woken(self, now: Instant) -> None:
+        self._writing.known(self._topic_partition, self._code, now)

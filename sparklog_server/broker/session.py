@@ -104,10 +104,12 @@ MUTING_SILENT: Final = Parked.MUTING_SILENT
 class Wakeable(Protocol):
     """What a purgatory hands back: a parked request, or one partition's share of it."""
 
-    call: Call
+    @property
+    def call(self) -> Call | None:
+        """Whose request; None for what the broker itself waits for."""
 
-    def woken(self, now: Instant) -> Message | None:
-        """What was waited for has come, or never will: the answer, or None to go on waiting."""
+    def woken(self, now: Instant) -> Message | Parked | None:
+        """What was waited for has come, or never will: the answer, or None to go on waiting, or how a request that muted waits now."""
 
 
 class Waiting(Protocol):
@@ -115,8 +117,8 @@ class Waiting(Protocol):
 
     call: Call
 
-    def expired(self, now: Instant) -> Message:
-        """The answer when time has run out."""
+    def expired(self, now: Instant) -> Message | None:
+        """The answer when time has run out; None if something else is tried and waited for."""
 
     def abandoned(self) -> None:
         """The session is gone: leave no trace where others look."""

@@ -295,6 +295,10 @@ class PartitionLog:
         """The aborted transactions with records in `[start, limit)`, which must be stable. May read index files. Raises StorageError."""
         return self._segments.aborted_in(start, limit)
 
+    def aborted_within(self, part: FileSlice, start: Offset, limit: Offset) -> list[AbortedTxn]:
+        """The aborted transactions that a reader from `start` on may meet in what `read` gave. Raises StorageError."""
+        return self._segments.aborted_within(part, start, limit)
+
     # -- look up
 
     def time_search(self, timestamp: Millis | None, limit: Offset) -> TimeSearch:

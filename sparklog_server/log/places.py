@@ -54,6 +54,14 @@ class Places:
                 return True
         return False
 
+    def end_of(self, part: FileSlice, limit: Offset) -> Offset:
+        """Where the batches of a slice end that `slice` gave for that limit, or where the next one begins, if that is later."""
+        for segment in reversed(self._segments):
+            if segment.file is part.file:
+                following = header_at(segment.file, part.position + part.length)
+                return limit if following is None else Offset(min(following[0], limit))
+        return limit
+
     def remember(self, offset: int, segment: Segment, position: int) -> None:
         """The first batch that reaches `offset` is at `position`."""
         if len(self._known) >= _PLACES_MAX:

@@ -10,6 +10,7 @@ Only a settled segment never changes any more: its batches and its index files a
 from bisect import bisect_left
 from collections.abc import Sequence
 
+from sparklog.effects import FileSlice
 from sparklog.model import Instant, Offset
 from sparklog_server.disk.door import Disk, DiskFile, StorageError
 
@@ -149,6 +150,12 @@ class Segments:
     def aborted_in(self, start: Offset, limit: Offset) -> list[AbortedTxn]:
         """The aborted transactions with records in `[start, limit)`, in the order of their markers. Raises StorageError."""
         return aborted_in(self._disk, self.all, start, limit)
+
+    def aborted_within(self, part: FileSlice, start: Offset, limit: Offset) -> list[AbortedTxn]:
+        """The aborted transactions that a reader from `start` on may meet in a slice of what is below `limit`. Raises StorageError."""
+        if not any(segment.has_aborted for segment in self.all):
+            return []
+        return self.aborted_in(start, self.places.end_of(part, limit))
 
     def write(self, batches: memoryview, base_offset: int, aborted: Sequence[AbortedTxn]) -> tuple[int, list[DiskFile]]:
         """Append whole batches, and note what their markers aborted: (their position, more files to sync).

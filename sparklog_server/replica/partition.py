@@ -242,10 +242,10 @@ class Partition:
         producers = self.log.producers
         return producers.begin_verification(producer_id, producer_epoch, sequence, adds_partitions=adds_partitions, now_ms=now.wall_ms)
 
-    def aborted_transactions(self, start: Offset, limit: Offset) -> list[AbortedTxn]:
-        """The aborted transactions with records in `[start, limit)`, which must be stable. Raises PartitionUnavailable."""
+    def aborted_within(self, part: FileSlice, start: Offset, limit: Offset) -> list[AbortedTxn]:
+        """The aborted transactions that a reader from `start` on may meet in what `read` gave. Raises PartitionUnavailable."""
         try:
-            return self.log.aborted_transactions(start, limit)
+            return self.log.aborted_within(part, start, limit)
         except StorageError as error:
             raise self._failed(error) from error
 

@@ -3,12 +3,14 @@
 Sessions (KIP-227) are optional for a broker: a full fetch is answered with session id 0, so the client goes on sending full fetches.
 """
 
+from operator import attrgetter
 from typing import Final
 
 from sparklog.effects import FileSlice
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, LeaderEpoch, Offset
 from sparklog.wire.messages.fetch import (
+    AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
     FetchPartition,
@@ -30,6 +32,7 @@ _TOPIC_IDS_SINCE = 13
 _STORAGE_ERROR_SINCE = 6  # an earlier client would take it for final, and not look for the leader again
 _READ_COMMITTED = 1
 _FULL_FETCH_EPOCHS = (-1, 0)
+_first_offset_of = attrgetter("first_offset")
 
 
 def fetch(context: Context, call: Call, request: FetchRequest, now: Instant) -> FetchResponse | Parked:
@@ -145,9 +148,12 @@ class _ParkedFetch:
             return part
         try:
             leader = partition.leader_for(asked.current_leader_epoch)
-            limit = partition.last_stable_offset if self._request.isolation_level == _READ_COMMITTED else leader.high_watermark
+            is_committed_only = self._request.isolation_level == _READ_COMMITTED
             part.high_watermark = leader.high_watermark
             part.last_stable_offset = partition.last_stable_offset
+            limit = part.last_stable_offset if is_committed_only else leader.high_watermark
+            if not is_committed_only:
+                part.aborted_transactions = None
             part.log_start_offset = partition.log.log_start_offset
             start = Offset(asked.fetch_offset)
             if asked.last_fetched_epoch >= 0:
@@ -162,6 +168,11 @@ class _ParkedFetch:
                 if given is not None:
                     self._given.append((partition, given, limit))
                     part.records = given
+                    if is_committed_only:
+                        part.aborted_transactions = [
+                            AbortedTransaction(aborted.producer_id, aborted.first_offset)
+                            for aborted in sorted(partition.aborted_within(given, start, limit), key=_first_offset_of)
+                        ]
             if part.records is None:
                 part.records = b""
         except PartitionUnavailable as unavailable:

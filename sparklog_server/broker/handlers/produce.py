@@ -1,5 +1,8 @@
 """Produce: append each partition's batch, then answer at once (acks=1) or when the high watermark has passed it (acks=all).
 
+of a transaction that is not open yet ─► verified by its coordinator (produce_verified.py) ─┐
+checked at once ◄────────────────────────────────────────────────────────────────────────────┘
+
 checked at once ───────────────────────────────► appended ─► answered, or parked until committed
   └── much to decompress or compress: copied, checked in a job ──┘      (the session is muted meanwhile)
 """
@@ -21,10 +24,12 @@ from sparklog.wire.messages.produce import (
 )
 from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.context import Context
+from sparklog_server.broker.handlers.produce_verified import NO_PROOFS, Proofs, refuse_all, verify
 from sparklog_server.broker.internal_topics import INTERNAL_TOPICS
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.log.settings import LogSettings
 from sparklog_server.log.validate import NeedsJob, RecordsRefused, Sent, check_client_batch
+from sparklog_server.log.verification import Verification
 from sparklog_server.replica.partition import Partition, PartitionUnavailable
 from sparklog_server.replica.purgatory import PurgatoryFull
 
@@ -44,6 +49,9 @@ _NONE: Final = ErrorCode.NONE
 _WRITE: Final = Operation.WRITE
 _TOPIC: Final = Resource.TOPIC
 
+_UNAUTHORIZED: Final = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+"""What a batch of a transaction is told that comes without a transactional id, and with it the whole request."""
+
 _Target = tuple[Partition, PartitionProduceResponse]
 """Where one batch goes, and its part of the answer."""
 
@@ -53,6 +61,7 @@ def produce(context: Context, call: Call, request: ProduceRequest, now: Instant)
     response = ProduceResponse(responses=[])
     targets: list[_Target] = []
     sent: list[memoryview] = []
+    is_unauthorized = False
     is_walked_only = True  # by the append itself, which needs no check before
     for topic in request.topic_data:
         name, refused = _topic_of(context, call, topic, request)
@@ -64,7 +73,7 @@ def produce(context: Context, call: Call, request: ProduceRequest, now: Instant)
             if refused:
                 part.error_code = refused
                 continue
-            partition = _partition_for(context, call, name, data, part)
+            partition = _partition_for(context, call, name, data, part, request.transactional_id is not None)
             if partition is not None:
                 targets.append((partition, part))
                 records: memoryview = data.records  # type: ignore[assignment]  # else there were no partition for it
@@ -73,17 +82,46 @@ def produce(context: Context, call: Call, request: ProduceRequest, now: Instant)
                     is_walked_only = partition.keeps_codec and not (
                         len(records) > _ATTRIBUTES_AT and records[_ATTRIBUTES_AT] & _CODEC_BITS  # as `_is_compressed`
                     )
+            elif part.error_code is _UNAUTHORIZED:
+                is_unauthorized = True
+    if request.transactional_id is not None:
+        return _verify(context, call, request, response, targets, sent, now)
+    if is_unauthorized:
+        refuse_all(response, _UNAUTHORIZED)
+        targets, sent = [], []
     batches = sent if is_walked_only else _check_at_once(targets, sent, now)
     if batches is not None:
         return _append_all(context, call, request.acks, request.timeout_ms, response, targets, batches, now)
     return _check_in_job(context, call, request.acks, request.timeout_ms, response, targets, [bytearray(records) for records in sent], now)
 
 
-def _is_compressed(records: memoryview) -> bool:
+def _verify(
+    context: Context,
+    call: Call,
+    request: ProduceRequest,
+    response: ProduceResponse,
+    targets: list[_Target],
+    sent: list[memoryview],
+    now: Instant,
+) -> ProduceResponse | Parked:
+    """Check and append, once the coordinator vouches for what opens a transaction."""
+    acks, timeout_ms = request.acks, request.timeout_ms
+
+    def go_on(targets: list[_Target], batches: Sequence[memoryview | bytearray], proofs: Proofs, now: Instant) -> ProduceResponse | Parked:
+        checked = _check_at_once(targets, batches, now)
+        if checked is not None:
+            return _append_all(context, call, acks, timeout_ms, response, targets, checked, now, proofs)
+        copies = [records if isinstance(records, bytearray) else bytearray(records) for records in batches]
+        return _check_in_job(context, call, acks, timeout_ms, response, targets, copies, now, proofs)
+
+    return verify(context, call, request, response, targets, sent, go_on, now)
+
+
+def _is_compressed(records: memoryview | bytearray) -> bool:
     return len(records) > _ATTRIBUTES_AT and records[_ATTRIBUTES_AT] & _CODEC_BITS != 0
 
 
-def _check_at_once(targets: list[_Target], sent: list[memoryview], now: Instant) -> Sequence[Sent | RecordsRefused] | None:
+def _check_at_once(targets: list[_Target], sent: Sequence[memoryview | bytearray], now: Instant) -> Sequence[Sent | RecordsRefused] | None:
     """Check the batches that must be decompressed or compressed; None if that is too much at once."""
     left = INLINE_BYTES_MAX
     batches: list[Sent | RecordsRefused] | None = None
@@ -134,7 +172,7 @@ def _topic_of(context: Context, call: Call, topic: TopicProduceData, request: Pr
 
 
 def _partition_for(
-    context: Context, call: Call, topic: str, data: PartitionProduceData, part: PartitionProduceResponse
+    context: Context, call: Call, topic: str, data: PartitionProduceData, part: PartitionProduceResponse, is_transactional: bool
 ) -> Partition | None:
     """The partition that a batch is for; None if it is refused, which `part` then tells."""
     partition = context.partitions.find(topic, data.index)
@@ -153,9 +191,8 @@ def _partition_for(
         part.error_code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
         part.error_message = "zstd needs Produce version 7 or later (KIP-110)"
         return None
-    if attributes & _TRANSACTIONAL:
-        part.error_code = ErrorCode.INVALID_TXN_STATE
-        part.error_message = "the batch is not part of an ongoing transaction: none can be begun here yet"
+    if attributes & _TRANSACTIONAL and not is_transactional:
+        part.error_code = _UNAUTHORIZED
         return None
     return partition
 
@@ -169,12 +206,13 @@ def _check_in_job(
     targets: list[_Target],
     copies: list[bytearray],
     now: Instant,
+    proofs: Proofs = NO_PROOFS,
 ) -> Parked:
     """Check beside the loop, and append when that is done."""
 
     def checked(result: object, then: Instant) -> ProduceResponse | Parked:
         batches = cast("list[Sent | RecordsRefused]", result)
-        return _append_all(context, call, acks, timeout_ms, response, targets, batches, then)
+        return _append_all(context, call, acks, timeout_ms, response, targets, batches, then, proofs)
 
     batches = tuple((copy, partition.settings) for copy, (partition, _) in zip(copies, targets, strict=True))
     context.run(call, partial(_check_all, batches, now.wall_ms), checked, copies=copies)
@@ -190,11 +228,12 @@ def _append_all(
     targets: list[_Target],
     batches: Sequence[Sent | RecordsRefused],
     now: Instant,
+    proofs: Proofs = NO_PROOFS,
 ) -> ProduceResponse | Parked:
     """Append each batch that is not refused."""
     waiting: list[_Share] = []
     for index, (partition, part) in enumerate(targets):
-        share = _append(context, call, partition, batches[index], part, acks, now)
+        share = _append(context, call, partition, batches[index], part, acks, now, proofs.get(index) if proofs else None)
         if share is not None:
             waiting.append(share)
     if acks == 0:
@@ -214,6 +253,7 @@ def _append(
     part: PartitionProduceResponse,
     acks: int,
     now: Instant,
+    proof: Verification | None,
 ) -> "_Share | None":
     """Append one partition's batch and fill its part of the answer; the share that must wait, if acks=all is not yet satisfied."""
     try:
@@ -221,7 +261,7 @@ def _append(
             raise PartitionUnavailable(ErrorCode.NOT_ENOUGH_REPLICAS)
         if isinstance(batch, RecordsRefused):
             raise batch
-        result = partition.append(batch, now)
+        result = partition.append(batch, now, proof)
     except PartitionUnavailable as unavailable:
         part.error_code = unavailable.code
         return None

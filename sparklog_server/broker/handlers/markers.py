@@ -1,0 +1,104 @@
+"""WriteTxnMarkers: another broker's transaction coordinator, or an administrator, ends transactions in partitions that are led here."""
+
+from collections.abc import Sequence
+from functools import partial
+
+from sparklog.errors import ErrorCode
+from sparklog.model import Instant, TopicPartition
+from sparklog.wire.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
+from sparklog_server.broker.context import Context
+from sparklog_server.broker.markers import Markers, Outcomes, TxnMarker
+from sparklog_server.broker.session import Call, Parked
+
+_WAIT_MS = 30_000  # Kafka's default request.timeout.ms: whoever asked has given up by then
+
+
+def write_txn_markers(context: Context, call: Call, request: WriteTxnMarkersRequest, now: Instant) -> WriteTxnMarkersResponse | Parked:
+    """Write each marker to its partitions; answered when all that were appended are committed. Errors are told per partition."""
+    if not any(context.allow(call, may, Resource.CLUSTER, CLUSTER_NAME) for may in (Operation.ALTER, Operation.CLUSTER_ACTION)):
+        codes: list[Outcomes] = [
+            dict.fromkeys(_partitions_of(marker), ErrorCode.CLUSTER_AUTHORIZATION_FAILED) for marker in request.markers
+        ]
+        return _response(request, codes)
+    waiting = _Writing(context, call, request)
+    markers = Markers()
+    for index, asked in enumerate(request.markers):
+        marker = TxnMarker(
+            producer_id=asked.producer_id,
+            producer_epoch=asked.producer_epoch,
+            is_commit=asked.transaction_result,
+            coordinator_epoch=asked.coordinator_epoch,
+            transaction_version=asked.transaction_version,
+            partitions=_partitions_of(asked),
+        )
+        markers.write(context, marker, partial(waiting.written, index), now)
+    if waiting.is_done:
+        return waiting.response()
+    context.park(waiting, _WAIT_MS, now)
+    return Parked.FLOWING
+
+
+def _partitions_of(marker: WritableTxnMarker) -> tuple[TopicPartition, ...]:
+    return tuple(TopicPartition(topic.name, index) for topic in marker.topics for index in topic.partition_indexes)
+
+
+class _Writing:
+    """A request of which not every marker is committed yet."""
+
+    __slots__ = ("_context", "_missing", "_outcomes", "_request", "call")
+
+    def __init__(self, context: Context, call: Call, request: WriteTxnMarkersRequest) -> None:
+        self.call = call
+        self._context = context
+        self._request = request
+        self._missing = len(request.markers)
+        self._outcomes: list[Outcomes] = [{} for _ in request.markers]
+
+    @property
+    def is_done(self) -> bool:
+        return self._missing == 0
+
+    def written(self, index: int, outcomes: Outcomes, now: Instant) -> None:
+        """What became of one marker."""
+        self._outcomes[index] = outcomes
+        self._missing -= 1
+        if not self._missing and self.call.waiting is self:
+            self._context.partitions.released.append(self)
+
+    def woken(self, now: Instant) -> WriteTxnMarkersResponse:
+        return self.response()
+
+    def expired(self, now: Instant) -> WriteTxnMarkersResponse:
+        return self.response()
+
+    def response(self) -> WriteTxnMarkersResponse:
+        """What is known by now; what is not may be tried again."""
+        return _response(self._request, self._outcomes)
+
+    def abandoned(self) -> None:
+        """The markers are written all the same."""
+
+
+def _response(request: WriteTxnMarkersRequest, outcomes: Sequence[Outcomes]) -> WriteTxnMarkersResponse:
+    results = []
+    for marker, codes in zip(request.markers, outcomes, strict=True):
+        topics = [
+            WritableTxnMarkerTopicResult(
+                topic.name,
+                [
+                    WritableTxnMarkerPartitionResult(index, codes.get(TopicPartition(topic.name, index), ErrorCode.REQUEST_TIMED_OUT))
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in marker.topics
+        ]
+        results.append(WritableTxnMarkerResult(marker.producer_id, topics))
+    return WriteTxnMarkersResponse(markers=results)

@@ -1,0 +1,143 @@
+"""Produce within a transaction: what is the first of it in a partition waits for its coordinator's word before anything is appended.
+
+authorized ─► one producer ─┬─ open in every partition ─────────────────────────────► go on at once
+                            └─ copied, the session muted ─► broker/proofs.py ───────► go on with the partitions it vouches for
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from struct import Struct
+
+from sparklog.errors import ErrorCode
+from sparklog.model import Instant
+from sparklog.record.batch import HEADER_SIZE, TRANSACTIONAL_BIT
+from sparklog.wire.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse
+from sparklog_server.broker.authorization import Operation, Resource
+from sparklog_server.broker.context import Context
+from sparklog_server.broker.proofs import Asking, Codes, Proof
+from sparklog_server.broker.session import Call, Parked
+from sparklog_server.log.validate import RecordsRefused
+from sparklog_server.log.verification import Verification
+from sparklog_server.replica.partition import Partition, PartitionUnavailable
+
+_ADDING_SINCE = 12
+"""The version of Produce that adds its partitions to the transaction (KIP-890)."""
+_ABORTABLE_SINCE = 11
+_ATTRIBUTES_AT = 22  # the low byte of a batch's attributes
+_PRODUCER_AT = 43
+_PRODUCER = Struct(">qhi")  # id, epoch, base sequence
+_UNREADY = (
+    ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+)
+
+Target = tuple[Partition, PartitionProduceResponse]
+Proofs = Mapping[int, Verification]
+"""By the place of a target, what lets its batch open a transaction."""
+NO_PROOFS: Proofs = {}
+GoOn = Callable[[list[Target], Sequence[memoryview | bytearray], Proofs, Instant], ProduceResponse | Parked]
+
+
+def refuse_all(response: ProduceResponse, code: ErrorCode) -> None:
+    """Nothing of the request is done."""
+    for topic in response.responses:
+        for part in topic.partition_responses:
+            part.error_code = code
+
+
+def verify(
+    context: Context,
+    call: Call,
+    request: ProduceRequest,
+    response: ProduceResponse,
+    targets: list[Target],
+    sent: Sequence[memoryview],
+    go_on: GoOn,
+    now: Instant,
+) -> ProduceResponse | Parked:
+    """Have batches of a transaction vouched for, then go on with those that are."""
+    producers = {_producer_of(records)[:2]: None for records in sent if _is_transactional(records)}
+    if not producers:
+        return go_on(targets, sent, {}, now)
+    transactional_id = request.transactional_id
+    if transactional_id is None or not context.allow(call, Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id):
+        refuse_all(response, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return go_on([], [], {}, now)
+    if len(producers) > 1:
+        refuse_all(response, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        return go_on([], [], {}, now)
+    adds = call.version >= _ADDING_SINCE
+    if not adds and not context.settings.transactions.partition_verification_enable:
+        return go_on(targets, sent, {}, now)
+    kept: list[Target] = []
+    records_kept: list[memoryview] = []
+    proofs: dict[int, Verification] = {}
+    for (partition, part), records in zip(targets, sent, strict=True):
+        if _is_transactional(records):
+            code, proof = _begin(partition, records, now, adds=adds)
+            if code:
+                part.error_code = code
+                continue
+            if proof is not None:
+                proofs[len(kept)] = proof
+        kept.append((partition, part))
+        records_kept.append(records)
+    if not proofs:
+        return go_on(kept, records_kept, {}, now)
+    ((producer_id, producer_epoch),) = producers
+    asking = Asking(
+        transactional_id=transactional_id,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        partitions=tuple(kept[index][0].topic_partition for index in proofs),
+        adds_partitions=adds,
+        knows_abortable=call.version >= _ABORTABLE_SINCE,
+        is_retried=adds and request.acks != 0,
+    )
+    # Whatever waits must not hold the receive buffer: it is filled anew meanwhile.
+    copies = [bytearray(records) for records in records_kept]
+
+    def finish(codes: Codes, then: Instant) -> ProduceResponse | Parked:
+        left = [index for index in range(len(kept)) if index not in proofs or _is_vouched(kept[index], codes, adds=adds)]
+        still = {place: proofs[index] for place, index in enumerate(left) if index in proofs}
+        return go_on([kept[index] for index in left], [copies[index] for index in left], still, then)
+
+    Proof(context, call, asking, finish, copies, now).ask(now)
+    return Parked.MUTING if request.acks else Parked.MUTING_SILENT
+
+
+def _is_transactional(records: memoryview) -> bool:
+    return len(records) >= HEADER_SIZE and records[_ATTRIBUTES_AT] & TRANSACTIONAL_BIT != 0
+
+
+def _producer_of(records: memoryview) -> tuple[int, int, int]:
+    """Id, epoch and first sequence, as they stand in a header that nobody has checked yet."""
+    found: tuple[int, int, int] = _PRODUCER.unpack_from(records, _PRODUCER_AT)
+    return found
+
+
+def _begin(partition: Partition, records: memoryview, now: Instant, *, adds: bool) -> tuple[ErrorCode, Verification | None]:
+    producer_id, epoch, sequence = _producer_of(records)
+    if producer_id < 0:
+        return ErrorCode.INVALID_RECORD, None
+    try:
+        return ErrorCode.NONE, partition.begin_verification(producer_id, epoch, sequence, adds_partitions=adds, now=now)
+    except (PartitionUnavailable, RecordsRefused) as refused:
+        return refused.code, None
+
+
+def _is_vouched(target: Target, codes: Codes, *, adds: bool) -> bool:
+    """Whether the coordinator vouches for a partition; if not, its part of the answer says so in codes that producers try again."""
+    partition, part = target
+    code = codes.get(partition.topic_partition, ErrorCode.NONE)
+    if code is ErrorCode.NONE:
+        return True
+    part.error_code = code
+    if code is ErrorCode.INVALID_TXN_STATE:
+        part.error_message = "Partition was not added to the transaction"
+    elif code in _UNREADY or (code is ErrorCode.CONCURRENT_TRANSACTIONS and not adds):
+        # What older clients try again without asking for metadata, as Kafka has it.
+        part.error_code = ErrorCode.NOT_ENOUGH_REPLICAS
+        part.error_message = f"Unable to verify the partition has been added to the transaction. Underlying error: {code.name}"
+    return False

@@ -1,0 +1,153 @@
+"""TxnOffsetCommit: offsets that count once the transaction they were committed in does (KIP-98, KIP-447).
+
+The transaction must know of the partition that keeps the group's offsets: a producer of transaction version 1 has added it before, by
+AddOffsetsToTxn; one of version 2 adds it by this request (KIP-890).
+"""
+
+from collections.abc import Callable
+from typing import cast
+
+from sparklog.errors import ErrorCode
+from sparklog.model import Instant
+from sparklog.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from sparklog.wire.schema import Message
+from sparklog_server.broker.authorization import Operation, Resource
+from sparklog_server.broker.context import Context
+from sparklog_server.broker.coordinated import ask_shard
+from sparklog_server.broker.proofs import Asking, Codes, Proof
+from sparklog_server.broker.session import Call, Parked
+from sparklog_server.coordinator.group.offsets import refused_txn_commit
+from sparklog_server.log.producer_state import NO_SEQUENCE
+from sparklog_server.log.validate import RecordsRefused
+from sparklog_server.replica.partition import PartitionUnavailable
+
+_LOADING_SINCE = 2
+"""Earlier clients end when they hear of a coordinator that loads (KAFKA-7296)."""
+_ABORTABLE_SINCE = 4
+_ADDING_SINCE = 5
+_AS_UNAVAILABLE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT)
+
+
+def txn_offset_commit(context: Context, call: Call, request: TxnOffsetCommitRequest, now: Instant) -> Message | Parked:
+    """Store offsets of a group within a transaction; topics that are not there or may not be read are refused each for itself."""
+    if not context.allow(call, Operation.WRITE, Resource.TRANSACTIONAL_ID, request.transactional_id):
+        return refused_txn_commit(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if not context.allow(call, Operation.READ, Resource.GROUP, request.group_id):
+        return refused_txn_commit(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    refused: dict[int, TxnOffsetCommitResponseTopic] = {}
+    accepted: dict[int, TxnOffsetCommitRequestTopic] = {}
+    for position, topic in enumerate(request.topics):
+        code = _topic_error(context, call, topic.name)
+        count = len(context.image.topics_by_name[topic.name].partitions) if code is ErrorCode.NONE else 0
+        kept = [part for part in topic.partitions if 0 <= part.partition_index < count]
+        if kept:
+            accepted[position] = TxnOffsetCommitRequestTopic(name=topic.name, partitions=kept)
+        if len(kept) < len(topic.partitions) or not kept:
+            parts = [
+                TxnOffsetCommitResponsePartition(part.partition_index, code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                for part in topic.partitions
+                if not 0 <= part.partition_index < count
+            ]
+            refused[position] = TxnOffsetCommitResponseTopic(name=topic.name, partitions=parts)
+    if not accepted:
+        return TxnOffsetCommitResponse(topics=list(refused.values()))
+
+    def finish(reply: Message) -> Message:
+        for position, answered in zip(accepted, cast(TxnOffsetCommitResponse, reply).topics, strict=True):
+            if position in refused:
+                refused[position].partitions += answered.partitions
+            else:
+                refused[position] = answered
+        return TxnOffsetCommitResponse(topics=[refused[position] for position in range(len(request.topics))])
+
+    part = TxnOffsetCommitRequest(
+        transactional_id=request.transactional_id,
+        group_id=request.group_id,
+        producer_id=request.producer_id,
+        producer_epoch=request.producer_epoch,
+        generation_id=request.generation_id,
+        member_id=request.member_id,
+        group_instance_id=request.group_instance_id,
+        topics=list(accepted.values()),
+    )
+    return _Commit(context, call, part, finish).begin(now)
+
+
+def _topic_error(context: Context, call: Call, name: str) -> ErrorCode:
+    if not context.allow(call, Operation.READ, Resource.TOPIC, name):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return ErrorCode.NONE if name in context.image.topics_by_name else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+class _Commit:
+    """What may be committed of one request, on its way to the group's shard; `finish` adds what was refused before."""
+
+    __slots__ = ("_call", "_context", "_finish", "_request")
+
+    def __init__(self, context: Context, call: Call, request: TxnOffsetCommitRequest, finish: Callable[[Message], Message]) -> None:
+        self._context = context
+        self._call = call
+        self._request = request
+        self._finish = finish
+
+    def begin(self, now: Instant) -> Message | Parked:
+        """Ask the coordinator of the transaction first, unless that is open in the group's partition."""
+        context, call, request = self._context, self._call, self._request
+        if not request.group_id:
+            return self._refused(ErrorCode.INVALID_GROUP_ID)
+        index = context.groups.shard_of(request.group_id)
+        partition = None if index is None else context.partitions.find(context.groups.topic, index)
+        if partition is None:
+            return self._refused(ErrorCode.COORDINATOR_NOT_AVAILABLE if index is None else ErrorCode.NOT_COORDINATOR)
+        adds = call.version >= _ADDING_SINCE
+        if not adds and not context.settings.transactions.partition_verification_enable:
+            return self._commit(None, now)
+        producer_id, epoch = request.producer_id, request.producer_epoch
+        try:
+            proof = partition.begin_verification(producer_id, epoch, NO_SEQUENCE, adds_partitions=adds, now=now)
+        except PartitionUnavailable:
+            return self._refused(ErrorCode.NOT_COORDINATOR)
+        except RecordsRefused as refused:
+            return self._refused(refused.code)
+        if proof is None:
+            return self._commit(None, now)
+        asking = Asking(
+            transactional_id=request.transactional_id,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            partitions=(partition.topic_partition,),
+            adds_partitions=adds,
+            knows_abortable=call.version >= _ABORTABLE_SINCE,
+            is_retried=False,
+        )
+
+        def told(codes: Codes, then: Instant) -> Message | Parked:
+            code = codes.get(partition.topic_partition, ErrorCode.NONE)
+            if code is ErrorCode.NONE:
+                return self._commit(proof, then)
+            return self._refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if code is ErrorCode.NETWORK_EXCEPTION else code)
+
+        Proof(context, call, asking, told, (), now).ask(now)
+        return Parked.MUTING
+
+    def _commit(self, proof: object, now: Instant) -> Message | Parked:
+        groups, group_id = self._context.groups, self._request.group_id
+        return ask_shard(groups, self._call, group_id, self._request, self._refusal, now, self._finish, proof=proof)
+
+    def _refused(self, code: ErrorCode) -> Message:
+        return self._finish(self._refusal(code))
+
+    def _refusal(self, code: ErrorCode) -> Message:
+        if code in _AS_UNAVAILABLE:
+            code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        elif code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            code = ErrorCode.NOT_COORDINATOR
+        elif code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and self._call.version < _LOADING_SINCE:
+            code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return refused_txn_commit(self._request, code)

@@ -1,0 +1,155 @@
+"""What a transaction's coordinator says of partitions before anything is appended there (KIP-890), and how whoever waits goes on.
+
+    Proof.ask ─► the shard of the transactional id ─► told ─┬─► finish(codes) within the turn: an answer, or how the request waits now
+                              ▲                             └─ CONCURRENT_TRANSACTIONS of a producer that adds its partitions ─┐
+                              └───────────────────────────── 20 ms, for 100 ms at most ◄───────────────────────────────────────┘
+
+A producer of transaction version 1 has added its partitions before, and is only verified; one of version 2 adds them by writing.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from sparklog.errors import ErrorCode, code_of
+from sparklog.model import Instant, TopicPartition
+from sparklog.wire.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
+from sparklog.wire.schema import Message
+from sparklog_server.broker.context import Context
+from sparklog_server.broker.session import Call, Parked
+
+Codes = Mapping[TopicPartition, ErrorCode]
+Finish = Callable[[Codes, Instant], Message | Parked]
+
+_RETRY_MS = 20
+"""Kafka's default of add.partitions.to.txn.retry.backoff.ms; the one before is ended by its markers about then."""
+_RETRIED_FOR_US = 100_000
+"""Kafka's default of add.partitions.to.txn.retry.backoff.max.ms."""
+_WAIT_MS = 30_000  # Kafka's default request.timeout.ms: a client has given up by then
+
+
+class Asking(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose transaction, and which partitions; `knows_abortable` tells whether the client's version knows TRANSACTION_ABORTABLE."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    partitions: tuple[TopicPartition, ...]
+    adds_partitions: bool
+    knows_abortable: bool
+    is_retried: bool
+
+
+class Proof:
+    """One question to a coordinator, and the request that waits for it with its session muted. `copies` is what it holds of its bytes."""
+
+    __slots__ = ("_asking", "_begun_us", "_codes", "_context", "_copied_bytes", "_finish", "_is_over", "_waiting_call")
+
+    call = None  # it is told also when the session is gone, and then lets go of what it holds
+
+    def __init__(self, context: Context, call: Call, asking: Asking, finish: Finish, copies: Sequence[bytearray], now: Instant) -> None:
+        self._context = context
+        self._waiting_call = call
+        self._asking = asking
+        self._finish = finish
+        self._begun_us = now.mono_us
+        self._codes: dict[TopicPartition, ErrorCode] = {}
+        self._is_over = False
+        self._copied_bytes = context.hold(copies)
+
+    def ask(self, now: Instant) -> None:
+        """Ask, or ask again."""
+        asking, transactions = self._asking, self._context.transactions
+        put = transactions.add if asking.adds_partitions else transactions.verify
+        code = put(asking.transactional_id, asking.producer_id, asking.producer_epoch, asking.partitions, now, self)
+        self._context.park(_Timer(self._waiting_call, self), _WAIT_MS, now)
+        if code is not ErrorCode.NONE:
+            self.refused(code)
+
+    def answered(self, reply: Message) -> None:
+        """The coordinator's word on each partition."""
+        assert isinstance(reply, AddPartitionsToTxnResponse)
+        self._codes = {
+            TopicPartition(topic.name, part.partition_index): self._told(code_of(part.partition_error_code))
+            for result in reply.results_by_transaction
+            for topic in result.topic_results
+            for part in topic.results_by_partition
+        }
+        self._context.partitions.released.append(self)
+
+    def refused(self, code: ErrorCode) -> None:
+        """There is no coordinator to ask, or it was lost."""
+        self._codes = dict.fromkeys(self._asking.partitions, self._told(code))
+        self._context.partitions.released.append(self)
+
+    def _told(self, code: ErrorCode) -> ErrorCode:
+        """The code as a producer expects it here."""
+        if code is ErrorCode.PRODUCER_FENCED:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        if code is ErrorCode.TRANSACTION_ABORTABLE and not self._asking.knows_abortable:
+            return ErrorCode.INVALID_TXN_STATE
+        return code
+
+    def woken(self, now: Instant) -> None:
+        """The codes are here: try again, or let the request go on."""
+        if self._is_over:
+            return
+        is_concurrent = ErrorCode.CONCURRENT_TRANSACTIONS in self._codes.values()
+        if is_concurrent and self._asking.is_retried and now.mono_us - self._begun_us < _RETRIED_FOR_US:
+            self._context.park(_Timer(self._waiting_call, self, is_retry=True), _RETRY_MS, now)
+        else:
+            self._end()
+            self._context.partitions.released.append(_Told(self._waiting_call, self._finish, self._codes))
+
+    def timed_out(self) -> None:
+        """Nobody has answered."""
+        if not self._is_over:
+            self._end()
+            codes = dict.fromkeys(self._asking.partitions, ErrorCode.NETWORK_EXCEPTION)
+            self._context.partitions.released.append(_Told(self._waiting_call, self._finish, codes))
+
+    def abandoned(self) -> None:
+        """Nobody waits any more."""
+        if not self._is_over:
+            self._end()
+
+    def _end(self) -> None:
+        self._is_over = True
+        self._context.let_go(self._copied_bytes)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the request goes on without it."""
+        return self._is_over
+
+
+class _Timer:
+    """When to ask again, or to give up."""
+
+    __slots__ = ("_is_retry", "_proof", "call")
+
+    def __init__(self, call: Call, proof: Proof, *, is_retry: bool = False) -> None:
+        self.call = call
+        self._proof = proof
+        self._is_retry = is_retry
+
+    def expired(self, now: Instant) -> None:
+        if not self._is_retry:
+            self._proof.timed_out()
+        elif not self._proof.is_over:
+            self._proof.ask(now)
+
+    def abandoned(self) -> None:
+        self._proof.abandoned()
+
+
+class _Told(msgspec.Struct, eq=False):
+    """A request that goes on with what its coordinator said."""
+
+    call: Call
+    finish: Finish
+    codes: Codes
+
+    def woken(self, now: Instant) -> Message | Parked:
+        self.call.waiting = None
+        return self.finish(self.codes, now)
