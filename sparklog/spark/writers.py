@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 
 from sparklog.client.failures import RecordTooLarge
 from sparklog.client.settings import ClientSettings
+from sparklog.errors import SettingsError
 from sparklog.record import columns as columns_module
 from sparklog.record.columns import BATCH_BYTES_MAX, PartitionBatch, write_batches
 from sparklog.record.compression import Codec
@@ -90,7 +91,9 @@ class StreamSink(DataSourceStreamArrowWriter):
 
 
 def delivery_of(options: Options) -> Delivery:
-    """How the writes of these options are made to last."""
+    """How the writes of these options are made to last; SettingsError if they would do it in a way of their own."""
+    if options.client.transactional_id is not None:
+        raise SettingsError("option 'kafka.transactional.id' cannot be set: two tasks with one transactional id would fence each other")
     return AtLeastOnce(options.client)
 
 

@@ -5,14 +5,15 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import StringType, StructField, StructType
 
 from sparklog.client.failures import RecordTooLarge
-from sparklog.errors import BrokerError, ErrorCode
+from sparklog.errors import BrokerError, ErrorCode, SettingsError
 from sparklog.record.batch import decode_records
 from sparklog.spark.delivery import NO_BATCH, Task, TaskWritten
 from sparklog.spark.options import Options
 from sparklog.spark.rows import RowRefused
-from sparklog.spark.writers import write_task
+from sparklog.spark.writers import BatchSink, write_task
 
 OPTIONS = Options.parse({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"})
 
@@ -132,3 +133,9 @@ def test_a_record_too_large_for_its_topic_is_told_with_its_row_and_the_limit() -
     ):
         write_task(OPTIONS, delivery, iter([rows("a", "b"), rows("c", "d", "e" * 2000, "f")]))
     assert delivery.told[-1] == "abort"
+
+
+def test_a_transactional_id_of_the_users_own_is_refused() -> None:
+    options = Options.parse({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", "kafka.transactional.id": "mine"})
+    with pytest.raises(SettingsError, match=r"'kafka\.transactional\.id' cannot be set"):
+        BatchSink(options, StructType([StructField("value", StringType())]))

@@ -213,6 +213,7 @@ REFUSED: dict[str, tuple[list[str], str, dict[str, str]]] = {
     "a null topic": (["'a' AS value", "CAST(NULL AS STRING) AS topic"], "null", {}),
     "a serializer": (["'a' AS value"], "value.serializer", {"topic": "t", "kafka.value.serializer": "x"}),
     "a key serializer": (["'a' AS value"], "key.serializer", {"topic": "t", "kafka.key.serializer": "x"}),
+    "a transactional id": (["'a' AS value"], "transaction", {"topic": "t", "kafka.transactional.id": "mine"}),
     "acks of nobody": (["'a' AS value"], "acks", {"topic": "t", "kafka.acks": "7"}),
     "a codec that is none": (["'a' AS value"], "compression.type", {"topic": "t", "kafka.compression.type": "rar"}),
 }
