@@ -64,6 +64,8 @@ def _by_leader(network: Network, partitions: list[TopicPartition], deadline: Mic
         view = network.cluster.topics.get(partition.topic)
         if view is not None and partition.partition >= len(view.partitions):
             raise UnknownTopic(f"topic {partition.topic!r} has no partition {partition.partition}")
+        if view is None and network.cluster.errors.get(partition.topic) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise UnknownTopic(f"there is no topic {partition.topic!r} any more")
         if leader != NO_NODE:
             led.setdefault(leader, []).append(partition)
         elif now_us() >= deadline:

@@ -1,7 +1,7 @@
 """What a running stream knows of its topics, and when it asks again.
 
 A stream that has read all asks little: who is there every 0.4 s, where the logs end every 2 s, in case the Fetch that stands at each leader
-missed something. One that reads asks before every micro-batch. A run with AvailableNow asks once, and then keeps to what it was told.
+missed something. One that reads asks both before every micro-batch. A run with AvailableNow asks once, and then keeps to what it was told.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,9 +20,11 @@ from sparklog.spark.topics import SubscribedTopics, TopicsNow
 LOOK_EVERY_US: Final = 400_000
 LOOK_SHARE: Final = 20
 """A look that takes long, over thousands of topics, is taken so many times its length apart."""
+LOOK_LIGHT_US: Final = 20_000
+"""A look that took no longer is taken before every micro-batch."""
 ENDS_EVERY_US: Final = 2_000_000
 SIZES_EVERY_US: Final = 10_000_000
-RACES_MAX: Final = 3
+RACES_MAX: Final = 5
 """How often topics may vanish between two questions before that is an error."""
 
 
@@ -38,6 +40,7 @@ class StreamTopics:
         self._pause_s = pause_s
         self._now: TopicsNow | None = None
         self._look_due = self._ends_due = self._sizes_due = Micros(0)
+        self._look_took = 0
         self._known_ends: dict[tuple[Uuid | None, TopicPartition], Offset] = {}
         """By topic id, since a topic may be made anew under its name."""
         self._log_starts: dict[TopicPartition, Offset] = {}
@@ -57,7 +60,7 @@ class StreamTopics:
         is_first = self._now is None
         if not self.is_frozen:
             now = now_us()
-            is_look_due = now >= self._look_due
+            is_look_due = now >= self._look_due or (not is_known and self._look_took <= LOOK_LIGHT_US)
             if not is_known or is_look_due or now >= self._ends_due:
                 self._list(is_look_due=is_look_due, may_keep_ends=is_known and now < self._ends_due)
         for _ in range(self._options.fetch_retries):
@@ -124,27 +127,31 @@ class StreamTopics:
         return current.is_same_topic(StreamOffset(began={}, reached={}, ids=self.ids), tp.topic)
 
     def _list(self, *, is_look_due: bool, may_keep_ends: bool = False) -> None:
-        before = self._now
-        for attempt in range(RACES_MAX):
-            now = self._look_again() if is_look_due or attempt or self._now is None else self._now
-            if may_keep_ends and now == before:
+        """Ends first, topics after: where the topics are what they were, the ends are theirs, and not those of one made anew meanwhile."""
+        topics = self._now or self._look_again()
+        for _ in range(RACES_MAX):
+            ends = self.ends if may_keep_ends else self._ends_of(topics)
+            now = self._look_again() if is_look_due or ends is None else topics
+            if now == topics and ends is not None:
+                if not may_keep_ends:
+                    self._ends_due = Micros(now_us() + ENDS_EVERY_US)
+                self.ends, self.ids = ends, now.ids
+                self._known_ends.update({(now.ids.get(tp.topic), tp): end for tp, end in ends.items()})
                 return
-            try:
-                ends = self.topics.latest(now.partitions)
-            except UnknownTopic:
-                if attempt == RACES_MAX - 1:
-                    raise
-                continue
-            self.ends, self.ids = ends, now.ids
-            self._known_ends.update({(now.ids.get(tp.topic), tp): end for tp, end in ends.items()})
-            self._ends_due = Micros(now_us() + ENDS_EVERY_US)
-            return
+            topics, is_look_due, may_keep_ends = now, True, False
+        raise UnknownTopic("the topics that this query reads come and go faster than they can be looked up")
+
+    def _ends_of(self, topics: TopicsNow) -> PartitionOffsets | None:
+        try:
+            return self.topics.latest(topics.partitions)
+        except UnknownTopic:
+            return None
 
     def _look_again(self) -> TopicsNow:
         began = now_us()
         now = self.topics.look(is_strict=False)
-        took = now_us() - began
-        self._look_due = Micros(began + took + max(LOOK_EVERY_US, LOOK_SHARE * took))
+        self._look_took = now_us() - began
+        self._look_due = Micros(began + self._look_took + max(LOOK_EVERY_US, LOOK_SHARE * self._look_took))
         if self._now is not None and now != self._now:
             self.topics.close()  # what its client knows of the topics is old
         self._now = now
