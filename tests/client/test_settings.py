@@ -82,3 +82,12 @@ def test_a_duration_is_read_as_iso_8601_has_it() -> None:
     assert told("by_duration:P1DT12H") == 36 * 3_600_000
     assert told("by_duration:PT1M0.5S") == 60_500
     assert told("earliest") is None
+
+
+def test_a_transactional_id_needs_what_transactions_rest_on() -> None:
+    for given in ({"acks": "1"}, {"enable.idempotence": "false"}, {"max.in.flight.requests.per.connection": "6"}):
+        with pytest.raises(SettingsError, match=r"transactional\.id=x needs acks=all"):
+            ClientSettings.from_kafka({"transactional.id": "x", **given})
+    with pytest.raises(SettingsError, match=r"transactional\.id is empty"):
+        ClientSettings.from_kafka({"transactional.id": ""})
+    assert ClientSettings.from_kafka({"transactional.id": "x", "transaction.timeout.ms": "5000"}).transaction_timeout_ms == 5000
