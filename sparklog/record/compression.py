@@ -31,6 +31,10 @@ _XERIAL_BLOCK_BYTES = 32 << 10
 _GZIP_WINDOW = 31  # 15 bits of window, with the gzip wrapper (RFC 1952)
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_INDEPENDENT_BIT = 0x20
+_LZ4_BLOCK_CHECKSUM_BIT = 0x10
+_LZ4_CONTENT_SIZE_BIT = 0x08
+_LZ4_DICTIONARY_BIT = 0x01
+_LZ4_RATIO_MAX = 255
 _ZSTD_LEVEL = 3
 _GZIP_LEVEL = 6
 _FIRST_GUESS_RATIO = 16
@@ -160,7 +164,8 @@ def _decompress_lz4(data: memoryview, limit: int) -> Buffer:
     if not data[4] & _LZ4_INDEPENDENT_BIT:
         raise DecodeError("lz4: blocks that depend on each other, which Kafka does not allow", 4)
     frame = lz4.frame.LZ4FrameDecompressor()
-    whole: bytes = frame.decompress(data, max_length=limit + 1)
+    # The library takes memory for as much as may come out, so it is not told more than can.
+    whole: bytes = frame.decompress(data, max_length=min(limit, _lz4_bytes_max(data)) + 1)
     if len(whole) > limit:
         raise _too_large("lz4", limit)
     if not frame.eof:
@@ -168,6 +173,22 @@ def _decompress_lz4(data: memoryview, limit: int) -> Buffer:
     if frame.unused_data:
         raise DecodeError("lz4: bytes after the frame")
     return whole
+
+
+def _lz4_bytes_max(data: memoryview) -> int:
+    """More than a frame's blocks can give, by their count and by the ratio of the format; what is wrong with it is not told here."""
+    flags, block_descriptor = data[4], data[5]
+    block_bytes = 1 << (8 + 2 * (block_descriptor >> 4 & 7))
+    checksum_bytes = 4 if flags & _LZ4_BLOCK_CHECKSUM_BIT else 0
+    position = 7 + (8 if flags & _LZ4_CONTENT_SIZE_BIT else 0) + (4 if flags & _LZ4_DICTIONARY_BIT else 0)
+    blocks = 0
+    while position + 4 <= len(data):
+        (size,) = unpack_from("<I", data, position)
+        if size == 0:
+            break
+        position += 4 + (size & 0x7FFFFFFF) + checksum_bytes
+        blocks += 1
+    return min(blocks * block_bytes, _LZ4_RATIO_MAX * len(data))
 
 
 # Making a context costs ten times what a small batch does, and one context serves one thread at a time: a thread takes one out of

@@ -135,6 +135,14 @@ def test_lz4_options_of_other_clients_are_read(store_size: bool, checksum: bool,
     assert decompress(Codec.LZ4, frame) == TEXT
 
 
+@pytest.mark.parametrize("store_size", [True, False])
+@pytest.mark.parametrize("block_checksum", [True, False])
+@pytest.mark.parametrize("content", [bytes(300_000), bytes(range(256)) * 1200, b""], ids=["zeros", "bytes", "nothing"])
+def test_lz4_of_many_blocks_is_read_whole(store_size: bool, block_checksum: bool, content: bytes) -> None:
+    frame = lz4.frame.compress(content, block_linked=False, store_size=store_size, block_checksum=block_checksum, block_size=4)
+    assert decompress(Codec.LZ4, frame) == content
+
+
 def test_gzip_of_several_members_is_read_and_bounded_over_all_of_them() -> None:
     members = gzip.compress(TEXT[:1000]) + gzip.compress(TEXT[1000:])
     assert decompress(Codec.GZIP, members) == TEXT
