@@ -78,8 +78,15 @@ class RangeReader:
         return Micros(now_us() + self._settings.default_api_timeout_ms * 1000)
 
     def _find(self, topic_partition: TopicPartition) -> None:
-        self._network.wait_for_topic(topic_partition.topic, self._deadline(), is_patient=False)
-        if self._network.cluster.partition(topic_partition) is None:
+        network, deadline = self._network, self._deadline()
+        network.wait_for_topic(topic_partition.topic, deadline, is_patient=False)
+        if network.cluster.partition(topic_partition) is None:
+            # What is known may be old: the topic may have grown since.
+            answers = network.cluster.answers
+            network.cluster.refresh_soon()
+            while network.cluster.answers == answers and now_us() < deadline:
+                network.poll(deadline)
+        if network.cluster.partition(topic_partition) is None:
             raise UnknownTopic(f"topic {topic_partition.topic!r} has no partition {topic_partition.partition}")
 
     def _send(self, fetch: "_Fetch") -> None:
