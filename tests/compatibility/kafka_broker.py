@@ -3,7 +3,7 @@
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,7 +21,7 @@ START_S_MAX = 40
 class RealKafka:
     """Its data directory outlives each process: `running` may be entered again and again."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, more: Mapping[str, object] | None = None) -> None:
         require_kafka_tools()
         self.data_dir = root / "kafka-data"
         self._root = root
@@ -41,6 +41,7 @@ class RealKafka:
             "transaction.state.log.replication.factor": 1,
             "transaction.state.log.min.isr": 1,
             "group.initial.rebalance.delay.ms": 0,
+            **(more or {}),
         }
         self._conf.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
         kafka_tool("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", self._conf)
