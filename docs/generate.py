@@ -2,6 +2,7 @@
 
 conf/broker.properties    every setting with an effect, its default commented out
 docs/settings.md          every key of brokers and topics, in words
+docs/spark-options.md     every option of format("sparklog")
 """
 
 import re
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from docs import spark_options
 from sparklog_server.config.client_metrics import CLIENT_METRICS_KEYS
 from sparklog_server.config.client_metrics import DEFAULTS as CLIENT_METRICS_DEFAULTS
 from sparklog_server.config.group_keys import DEFAULTS as GROUP_DEFAULTS
@@ -48,7 +50,12 @@ groups and streams groups are not served yet: their settings are checked and kep
 
 def generated() -> dict[Path, str]:
     """Every generated file and what it must say."""
-    return {PROJECT / "conf" / "broker.properties": _sample(), PROJECT / "docs" / "settings.md": _page()}
+    docs = PROJECT / "docs"
+    return {
+        PROJECT / "conf" / "broker.properties": _sample(),
+        docs / "settings.md": _page(),
+        docs / "spark-options.md": spark_options.page(),
+    }
 
 
 def _sample() -> str:

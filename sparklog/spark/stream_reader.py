@@ -24,10 +24,10 @@ from sparklog.spark import plan
 from sparklog.spark.group_offsets import GroupOffsets
 from sparklog.spark.limits import Limits
 from sparklog.spark.loss import report_loss, still_there
-from sparklog.spark.offsets import PartitionOffsets, StreamOffset
+from sparklog.spark.offsets import OffsetUnreadable, PartitionOffsets, StreamOffset
 from sparklog.spark.options import Options, WhenLost
 from sparklog.spark.plan import OffsetRange
-from sparklog.spark.positions import LATEST
+from sparklog.spark.positions import LATEST, ByOffset
 from sparklog.spark.readers import record_batches
 from sparklog.spark.stream_topics import StreamTopics
 
@@ -95,6 +95,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         first, last = StreamOffset.from_json(start), StreamOffset.from_json(end)
         self._planned = last
+        if last.is_foreign and not first.is_foreign and not isinstance(self._options.start, ByOffset):
+            raise OffsetUnreadable(
+                "the first micro-batch of this checkpoint of Spark's Kafka connector was never finished, and only the connector knows where"
+                " it began: give that place as JSON in startingOffsets (it is in the file sources/0/0 of the checkpoint)"
+            )
         ranges = plan.ranges_between(first, last, self._topics.earliest_there(plan.unknown_starts(first, last)))
         if not ranges:
             return []

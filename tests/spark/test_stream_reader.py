@@ -17,6 +17,7 @@ pytest.importorskip("pyspark.sql.streaming.datasource", reason="needs Spark 4.2"
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from sparklog.client.failures import UnknownTopic
+from sparklog.spark.offsets import OffsetUnreadable
 from sparklog.spark.options import Options
 from sparklog.spark.plan import DataLoss
 from sparklog.spark.source import SparklogSource
@@ -274,6 +275,19 @@ def test_an_offset_of_sparks_kafka_connector_is_carried_on(servers: str, make_to
     [end] = to_the_end(make_reader(topic), start)
     assert ranges(make_reader(topic), start, end) == [[(0, 1, 4), (1, 0, 2)]]
     assert ranges(make_reader(topic), start, {topic: {"0": 3, "1": 2}}) == [[(0, 1, 3), (1, 0, 2)]]
+
+
+def test_a_first_batch_that_sparks_kafka_connector_left_unfinished_needs_its_start_named(
+    servers: str, make_topic: MakeTopic, make_reader: Any
+) -> None:
+    topic = make_topic()
+    send(servers, topic, 9)
+    planned = {topic: {"0": 7}}
+    reader = make_reader(topic, startingOffsets="latest")
+    with pytest.raises(OffsetUnreadable, match=r"was never finished, .* give that place as JSON in startingOffsets"):
+        reader.partitions(reader.initialOffset(), planned)
+    reader = make_reader(topic, startingOffsets=json.dumps({topic: {"0": 2}}))
+    assert ranges(reader, reader.initialOffset(), planned) == [[(0, 2, 7)]]
 
 
 def test_a_group_hears_how_far_the_query_is_and_nothing_starts_from_it(
