@@ -4,6 +4,9 @@ Run as `python -m benchmarks.background [--json FILE] [--against kafka]`. One pr
 whole time, in a process of its own; phases in which nothing else happens alternate with busy ones. Logs are filled beforehand with
 records whose timestamps make them due for compaction and retention when the busy phase begins. A cold fetch reads a log whose pages
 were dropped.
+
+What part of it is the machine's tell the controls: the producer beside processes that do as much, at the same rate, but no broker: one that
+sends the same cold file to another over a socket; one that burns a core as long as the compaction took, and writes and syncs as much.
 """
 
 import argparse
@@ -11,7 +14,9 @@ import contextlib
 import multiprocessing
 import os
 import random
+import socket
 import time
+import zlib
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
@@ -28,6 +33,7 @@ FILL_S = 12.0
 BUSY_S_MAX = 30.0
 REQUESTS_MIN = 200
 COMPACTED_BYTES = 400 << 20
+COMPACTED_SEGMENT_BYTES = 32 << 20
 KEYS = 100_000
 BATCH_RECORDS = 160
 AGED_SEGMENTS = 64
@@ -109,7 +115,7 @@ def producing(subject: harness.Subject, topic: str) -> Iterator[Callable[[], Lat
 def fill_compacted(subject: harness.Subject, topic: str, due_ms: int) -> None:
     """Records of 100 B with random keys, that `min.compaction.lag.ms` holds back until then."""
     lag_ms = AGE_MS
-    settings = {"cleanup.policy": "compact", "segment.bytes": str(32 << 20), "min.compaction.lag.ms": str(lag_ms)}
+    settings = {"cleanup.policy": "compact", "segment.bytes": str(COMPACTED_SEGMENT_BYTES), "min.compaction.lag.ms": str(lag_ms)}
     harness.create_topic(subject, topic, settings=settings)
     chosen = random.Random(1)
 
@@ -161,6 +167,7 @@ def beside_maintenance(figures: harness.Figures, subject: harness.Subject, repea
     if time.time() > due_s - PHASE_S:
         raise RuntimeError(f"filling the logs took {time.time() - due_s + PHASE_S:.1f} s too long")
     before = {topic: log_bytes(subject, topic) for topic in (compacted, aged)}
+    context = multiprocessing.get_context("fork")
     with producing(subject, f"beside-{repeat}") as finish:
         time.sleep(max(0.0, due_s - time.time() - PHASE_S / 2))
         idle_from = time.monotonic()
@@ -174,13 +181,42 @@ def beside_maintenance(figures: harness.Figures, subject: harness.Subject, repea
             time.sleep(0.02)
         busy_until = time.monotonic()
         retired = before[aged] - log_bytes(subject, aged)
+        time.sleep(PHASE_S / 4)
+        path, seconds, kept = subject.data_dir / "control", busy_until - busy_from, log_bytes(subject, compacted)
+        control = context.Process(target=rewrite_plainly, args=(path, seconds, kept), daemon=True)
+        control_from = time.monotonic()
+        control.start()
+        control.join(2 * BUSY_S_MAX)
+        control_until = time.monotonic()
         found = finish()
     idle, busy = found.p99_us(idle_from, idle_until), found.p99_us(busy_from, busy_until)
     figures.add("produce p99, idle", "µs", subject.name, idle)
     figures.add("produce p99, beside compaction and retention", "µs", subject.name, busy)
     figures.add("beside compaction and retention / idle", "", subject.name, busy / idle, bound="<= 2")
+    plain = found.p99_us(control_from, control_until)
+    figures.add("control: beside a process that works and writes as much / idle", "", subject.name, plain / idle)
     figures.add("until compacted", "s", subject.name, busy_until - busy_from)
     figures.add("retired meanwhile", "MB", subject.name, retired / 1e6)
+
+
+def rewrite_plainly(path: Path, seconds: float, size: int) -> None:
+    """The control's process: a core busy for so long, which meanwhile writes `size` bytes in files synced as segments are."""
+    piece = os.urandom(1 << 20)
+    begin_s, pieces = time.monotonic(), max(1, size // len(piece))
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
+    try:
+        for number in range(pieces):
+            while time.monotonic() < begin_s + seconds * number / pieces:
+                zlib.crc32(piece)
+            at = number * len(piece) % COMPACTED_SEGMENT_BYTES
+            if at == 0:
+                os.fdatasync(descriptor)
+                os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, piece, at)
+        os.fdatasync(descriptor)
+    finally:
+        os.close(descriptor)
+        path.unlink()
 
 
 # -- a cold fetch
@@ -208,6 +244,29 @@ def fetch_cold(subject: harness.Subject, topic: str, found: "multiprocessing.Que
         found.put((begin_s, time.monotonic(), received))
 
 
+def send_plainly(subject: harness.Subject, topic: str, rate: float, listening: socket.socket) -> None:
+    """The control's sender: the topic's files to whoever connects, at no more than `rate` bytes per second."""
+    connected, _ = listening.accept()
+    begin_s, sent = time.monotonic(), 0
+    with connected:
+        for path in sorted(Path(subject.data_dir / f"{topic}-0").glob("*.log")):
+            with path.open("rb") as file:
+                while size := os.sendfile(connected.fileno(), file.fileno(), file.tell(), COLD_FETCH_BYTES):
+                    file.seek(size, os.SEEK_CUR)
+                    sent += size
+                    time.sleep(max(0.0, begin_s + sent / rate - time.monotonic()))
+
+
+def receive_plainly(port: int, found: "multiprocessing.Queue[tuple[float, float, int]]") -> None:
+    """The control's receiver; tells when it began and ended, and how many bytes came."""
+    room, received = memoryview(bytearray(COLD_FETCH_BYTES)), 0
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+        begin_s = time.monotonic()
+        while size := connection.recv_into(room):
+            received += size
+        found.put((begin_s, time.monotonic(), received))
+
+
 def beside_cold_fetch(figures: harness.Figures, subject: harness.Subject, repeat: int) -> None:
     """A phase alone, then one that lasts as long as the fetch."""
     context = multiprocessing.get_context("fork")
@@ -222,12 +281,27 @@ def beside_cold_fetch(figures: harness.Figures, subject: harness.Subject, repeat
         fetcher.start()
         begin_s, end_s, received = told.get(timeout=120)
         fetcher.join(10)
+        drop_pages(subject, "cold")
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            rate = received / (end_s - begin_s)
+            controls = [
+                context.Process(target=send_plainly, args=(subject, "cold", rate, listening), daemon=True),
+                context.Process(target=receive_plainly, args=(listening.getsockname()[1], told), daemon=True),
+            ]
+            for control in controls:
+                control.start()
+            plain_from, plain_until, plain_received = told.get(timeout=120)
+            for control in controls:
+                control.join(10)
         found = finish()
     alone, beside = found.p99_us(alone_from, alone_until), found.p99_us(begin_s, end_s)
     figures.add("produce p99, alone", "µs", subject.name, alone)
     figures.add("produce p99, beside a cold fetch", "µs", subject.name, beside)
     figures.add("beside a cold fetch / alone", "", subject.name, beside / alone, bound="<= 2")
+    plain = found.p99_us(plain_from, plain_until)
+    figures.add("control: beside a process that sends the same file / alone", "", subject.name, plain / alone)
     figures.add("cold fetch", "MB/s", subject.name, received / 1e6 / (end_s - begin_s))
+    figures.add("control: sent", "MB/s", subject.name, plain_received / 1e6 / (plain_until - plain_from))
 
 
 def fill_cold(subject: harness.Subject) -> None:
