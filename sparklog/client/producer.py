@@ -171,7 +171,7 @@ class Producer:
             self._raise_if_closed()
             self._accumulator.flush()
             batches = list(self._accumulator.incomplete)
-        self._network.wake()
+        self._drive()
         deadline = None if timeout is None else time.monotonic() + timeout
         for batch in batches:
             self._wait_for(batch, None if deadline is None else deadline - time.monotonic())
@@ -261,7 +261,7 @@ class Producer:
         self._finish(operation, deadline)
 
     def _finish(self, operation: Operation, deadline: float) -> None:
-        self._network.wake()
+        self._drive()
         with self._changed:
             while not operation.is_done:
                 self._raise_if_closed()
