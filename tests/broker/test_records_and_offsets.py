@@ -150,11 +150,3 @@ def test_a_partition_whose_offset_is_asked_for_twice_is_refused_and_the_others_a
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=parts)])
     answer = world.ask(client, request, 7, ListOffsetsResponse)
     assert [part.error_code for part in answer.topics[0].partitions] == [ErrorCode.INVALID_REQUEST, 0, ErrorCode.INVALID_REQUEST]
-
-
-def test_a_batch_of_a_transaction_is_refused_while_there_are_none(world: World) -> None:
-    client = world.node.connect()
-    world.create(client, "t")
-    batch = world.batch(b"x", producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True)
-    answer = world.ask(client, produce("t", batch), PRODUCE_BY_NAME, ProduceResponse)
-    assert produced(answer) == (ErrorCode.INVALID_TXN_STATE, -1)
