@@ -62,12 +62,12 @@ def compact_beside_a_loop(disk: OsDisk, log: PartitionLog, late_us: list[float])
             is_done = progress.is_done
             if progress.cleaned is not None:
                 before = time.perf_counter()
-                assert log.swap_in(progress.cleaned)
+                assert log.segments.swap_in(progress.cleaned)
                 late_us.append((time.perf_counter() - before) * 1e6)
                 swapping = pool.submit(commit, disk, progress.cleaned.swap)
                 wait(swapping, late_us)  # type: ignore[arg-type]
                 swapping.result()
-                log.swapped(progress.cleaned.base_offset)
+                log.segments.swapped(progress.cleaned.base_offset)
     return size, time.perf_counter() - started, time.process_time() - processor
 
 
@@ -94,7 +94,7 @@ def main() -> None:
         figures.add("compacted, per second of processor", "MB/s", "sparklog", size / processor / 1e6)
         figures.add("loop held p99", "µs", "sparklog", float(np.percentile(late_us, 99)), bound="<= 1000")
         figures.add("loop held at most", "µs", "sparklog", max(late_us), bound="<= 5000")
-        figures.add("size after", "MB", "sparklog", sum(segment.file.size for segment in log.settled_segments) / 1e6)
+        figures.add("size after", "MB", "sparklog", sum(segment.file.size for segment in log.segments.settled) / 1e6)
     figures.report(options)
 
 

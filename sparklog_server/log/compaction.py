@@ -17,6 +17,7 @@ from sparklog.model import Millis, Offset
 from .producer_state import ProducerState
 from .rewrite import RoundPlan, Source
 from .segment import LOG_SUFFIX, Segment, header_at
+from .segments import Segments
 from .settings import INT64_MAX, LogSettings
 from .txn_index import AbortedTxn
 
@@ -29,15 +30,12 @@ class CompactedLog(Protocol):
     log_end_offset: Offset
     recovery_point: Offset
     first_dirty_offset: Offset
+    segments: Segments
 
     @property
     def settings(self) -> LogSettings: ...
     @property
-    def settled_segments(self) -> Sequence[Segment]: ...
-    @property
     def producers(self) -> ProducerState: ...
-    @property
-    def first_unsettled_offset(self) -> Offset: ...
     def last_stable_offset(self, high_watermark: Offset) -> Offset: ...
     def aborted_transactions(self, start: Offset, limit: Offset) -> Sequence[AbortedTxn]: ...
 
@@ -56,7 +54,7 @@ class Choice(NamedTuple):
 def judge(log: CompactedLog, high_watermark: Offset, now_ms: Millis) -> Choice:
     """How far the log can be compacted now, and whether it should be. May read a header of each dirty segment, and the
     entries of aborted transactions. Raises StorageError."""
-    settings, settled = log.settings, log.settled_segments
+    settings, settled = log.settings, log.segments.settled
     # What is not durable may be lost, and the records that made others superfluous with it.
     stable = min(log.last_stable_offset(high_watermark), log.recovery_point)
     ends = _ends(log, settled)
@@ -81,7 +79,7 @@ def judge(log: CompactedLog, high_watermark: Offset, now_ms: Millis) -> Choice:
 
 def _ends(log: CompactedLog, settled: Sequence[Segment]) -> list[Offset]:
     """Where each of these segments ends: where the next one begins, which is the log's first unsettled one at last."""
-    return [segment.base_offset for segment in settled[1:]] + ([log.first_unsettled_offset] if settled else [])
+    return [segment.base_offset for segment in settled[1:]] + ([log.segments.first_unsettled_offset] if settled else [])
 
 
 def _count_old_enough(segments: Sequence[Segment], ends: Sequence[int], first_dirty: Offset, until_ms: int) -> int:

@@ -304,13 +304,14 @@ class LogDir:
 
     def let_go(self, log: PartitionLog) -> tuple[str, str]:
         """A log has its files elsewhere now: where they lay here, and the name that they are to get."""
-        assert self.logs.pop(log.topic_partition) is log
+        assert self.logs[log.topic_partition] is log
+        del self.logs[log.topic_partition]
         self.high_watermarks.pop(log.topic_partition, None)
         return self._doomed(log.topic_partition, DELETE_SUFFIX)
 
     def may_be_further(self, future: Future, log: PartitionLog) -> bool:
         """Whether a copy found here may hold records that `log` has not, from which it was made. Raises StorageError."""
-        return may_be_further(self._disk, f"{self.path}/{future.name}", log.active)
+        return may_be_further(self._disk, f"{self.path}/{future.name}", log.segments.active)
 
     def promote(self, topic_partition: TopicPartition, future: Future, settings: LogSettings, now: Instant) -> PartitionLog:
         """Take a copy that was found here for the log. Blocks. Raises StorageError, LogDamaged."""

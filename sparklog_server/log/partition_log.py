@@ -28,7 +28,6 @@ from .rolling import NOT_KNOWN, has_waited, rolls_after_ms, whole_that_fit
 from .segment import RELATIVE_OFFSET_MAX, SNAPSHOT_SUFFIX, Segment, file_name
 from .segments import Segments
 from .settings import LogSettings
-from .swap_in import Cleaned
 from .time_lookup import TimeSearch
 from .transactions import Transactions
 from .txn_index import TXN_INDEX_SUFFIX, AbortedTxn
@@ -56,7 +55,6 @@ class PartitionLog:
         "_opened_ms",
         "_producers",
         "_rolls_after_ms",
-        "_segments",
         "_settings",
         "_snapshot_offset",
         "_transactions",
@@ -68,6 +66,7 @@ class PartitionLog:
         "log_end_offset",
         "log_start_offset",
         "recovery_point",
+        "segments",
         "topic_id",
         "topic_partition",
     )
@@ -93,11 +92,11 @@ class PartitionLog:
         self.first_dirty_offset = found.log_start_offset
         self._disk = disk
         self._opened_ms = now.wall_ms
-        self._segments = Segments(disk, found.segments)
+        self.segments = Segments(disk, found.segments)
         self._producers: ProducerState = found.producers
         self._transactions = Transactions(found.producers)
         self._snapshot_offset = found.snapshot_offset
-        self._unsynced: list[DiskFile] = [file for file in found.unsynced if file is not self._segments.active.file]
+        self._unsynced: list[DiskFile] = [file for file in found.unsynced if file is not self.segments.active.file]
         self._is_syncing = False
         self._cut_in_sync = _NO_CUT
         self.settings = settings
@@ -143,12 +142,7 @@ class PartitionLog:
     @property
     def size(self) -> int:
         """The bytes of its segments."""
-        return sum(segment.file.size for segment in self._segments.all)
-
-    @property
-    def first_segment_offset(self) -> int:
-        """The base offset of the oldest segment, at or below the log start offset."""
-        return self._segments.all[0].base_offset
+        return sum(segment.file.size for segment in self.segments.all)
 
     # -- append
 
@@ -168,7 +162,7 @@ class PartitionLog:
                 return AppendResult(Offset(known[2]), Offset(known[3]), append_time, self.log_start_offset, True)
         base_offset = self.log_end_offset
         last_offset: Offset = base_offset + header[6]  # type: ignore[assignment]  # a call of `Offset` takes as long as any other
-        active = self._segments.active
+        active = self.segments.active
         if (
             active.file.size + len(batch) > settings.segment_bytes
             or last_offset - active.base_offset > RELATIVE_OFFSET_MAX
@@ -219,7 +213,7 @@ class PartitionLog:
             max_timestamp = max(header[8] for _, header in found[:count])
             active = self._segment_for(size, Offset(first[0]), last[0] + last[6], max_timestamp, now)
             ended = self._transactions.judge(view, found[:count])
-            at, files = self._segments.write(view[begin : begin + size], first[0], ended.aborted)
+            at, files = self.segments.write(view[begin : begin + size], first[0], ended.aborted)
             self._unsynced += files
             for position, header in found[:count]:
                 if header[2] > self.epochs.latest:
@@ -233,7 +227,7 @@ class PartitionLog:
 
     def _segment_for(self, size: int, base_offset: Offset, last_offset: int, max_timestamp: int, now: Instant) -> Segment:
         """The active segment, after a roll if Kafka would roll before these bytes."""
-        active, settings = self._segments.active, self._settings
+        active, settings = self.segments.active, self._settings
         if size > settings.segment_bytes:
             message = f"The batch of {size} bytes exceeds segment.bytes = {settings.segment_bytes}."
             raise RecordsRefused(ErrorCode.RECORD_LIST_TOO_LARGE, message)
@@ -244,12 +238,12 @@ class PartitionLog:
             or has_waited(active, settings, max_timestamp, opened_ms=self._opened_ms, now_ms=now.wall_ms)
         ):
             self._roll(base_offset, now)
-        self._rolls_after_ms = rolls_after_ms(self._segments.active, settings, max_timestamp)
-        return self._segments.active
+        self._rolls_after_ms = rolls_after_ms(self.segments.active, settings, max_timestamp)
+        return self.segments.active
 
     def _roll(self, base_offset: Offset, now: Instant) -> None:
         """Seal the active segment and begin one at `base_offset`. Raises StorageError, and then nothing has changed."""
-        segments = self._segments
+        segments = self.segments
         sealed = segments.active
         if base_offset == sealed.base_offset:
             return
@@ -280,11 +274,11 @@ class PartitionLog:
             if start < self.log_start_offset or start > end_offset:
                 raise OffsetOutOfRange(f"{self.topic_partition}: {start} is not in [{self.log_start_offset}, {end_offset}]")
             return None
-        return self._segments.places.slice(start, limit, end_offset, max_bytes, at_least_one=at_least_one)
+        return self.segments.places.slice(start, limit, end_offset, max_bytes, at_least_one=at_least_one)
 
     def holds_beyond(self, part: FileSlice, limit: Offset) -> bool:
         """Whether batches below `limit` follow behind a slice that `read` gave for that limit."""
-        return self._segments.places.holds_beyond(part, limit)
+        return self.segments.places.holds_beyond(part, limit)
 
     def last_stable_offset(self, high_watermark: Offset) -> Offset:
         """The end of what a reader of committed records may see; the high watermark never goes back between two calls."""
@@ -293,17 +287,17 @@ class PartitionLog:
 
     def aborted_transactions(self, start: Offset, limit: Offset) -> list[AbortedTxn]:
         """The aborted transactions with records in `[start, limit)`, which must be stable. May read index files. Raises StorageError."""
-        return self._segments.aborted_in(start, limit)
+        return self.segments.aborted_in(start, limit)
 
     def aborted_within(self, part: FileSlice, start: Offset, limit: Offset) -> list[AbortedTxn]:
         """The aborted transactions that a reader from `start` on may meet in what `read` gave. Raises StorageError."""
-        return self._segments.aborted_within(part, start, limit)
+        return self.segments.aborted_within(part, start, limit)
 
     # -- look up
 
     def time_search(self, timestamp: Millis | None, limit: Offset) -> TimeSearch:
         """The search for the first record below `limit` that is `timestamp` or later, None for the latest: to be run beside the loop."""
-        return TimeSearch(self._disk, self._segments.all, timestamp, start=self.log_start_offset, limit=limit)
+        return TimeSearch(self._disk, self.segments.all, timestamp, start=self.log_start_offset, limit=limit)
 
     def offset_for_timestamp(self, timestamp: Millis, limit: Offset) -> tuple[Millis, Offset, LeaderEpoch] | None:
         """(timestamp, offset, leader epoch) of the first record below `limit` that is `timestamp` or later; None if there is none.
@@ -340,7 +334,7 @@ class PartitionLog:
     @property
     def has_sealed_unsynced(self) -> bool:
         """Whether a segment was sealed since the last sync: it should be synced soon, whoever waits, so that a crash costs no long scan."""
-        return len(self._segments.sealed) > 0
+        return len(self.segments.sealed) > 0
 
     def sync_with_next(self, file: DiskFile) -> None:
         """Let the next sync make `file` durable too."""
@@ -350,14 +344,14 @@ class PartitionLog:
         """The files to sync, in this order, and the log end offset they make durable. One at a time: `synced` comes before the next."""
         files, self._unsynced = self._unsynced, []
         self._is_syncing = True
-        self._segments.begin_settling()
-        active = self._segments.active
+        self.segments.begin_settling()
+        active = self.segments.active
         files.append(active.file)
         if not self.epochs.is_saved:
             # Last: where there are epochs recovery takes the first segment it finds for the first there was.
             files.append(self._disk.replace(f"{self.directory}/{EPOCH_FILE}", self.epochs.render()))
             self.epochs.is_saved = True
-        self._segments.places.remember(self.log_end_offset, active, active.file.size)
+        self.segments.places.remember(self.log_end_offset, active, active.file.size)
         return files, self.log_end_offset
 
     def synced(self, end_offset: Offset) -> None:
@@ -366,23 +360,13 @@ class PartitionLog:
         Raises StorageError, and then no more may be appended.
         """
         self.recovery_point = max(self.recovery_point, min(end_offset, self.log_end_offset, self._cut_in_sync))
-        self._segments.settle()
+        self.segments.settle()
         self._is_syncing = False
         if self._cut_in_sync != _NO_CUT:
             self._cut_in_sync = _NO_CUT
-            remove_stale_snapshots(self._disk, self.directory, self._segments.all, self._snapshot_offset)
+            remove_stale_snapshots(self._disk, self.directory, self.segments.all, self._snapshot_offset)
 
     # -- compaction
-
-    @property
-    def settled_segments(self) -> list[Segment]:
-        """The sealed segments up to the first whose index files are not durable yet: none of them changes any more."""
-        return self._segments.settled
-
-    @property
-    def first_unsettled_offset(self) -> Offset:
-        """Where `settled_segments` end."""
-        return self._segments.first_unsettled_offset
 
     @property
     def snapshot_offset(self) -> Offset:
@@ -394,39 +378,7 @@ class PartitionLog:
         """To be looked at, and asked what a transaction needs."""
         return self._producers
 
-    @property
-    def is_swapping(self) -> bool:
-        """Whether a cleaned segment was swapped in whose files do not have their names yet."""
-        return self._segments.is_swapping
-
-    def swap_in(self, cleaned: Cleaned) -> bool:
-        """Read from a cleaned segment instead of those it was made from; False if these are not there any more. Raises StorageError.
-
-        Until `swapped` nothing may remove or cut its files: they are on their way to their names.
-        """
-        return not self.is_closed and self._segments.swap_in(cleaned)
-
-    def swapped(self, base_offset: Offset) -> None:
-        """The files of the segment that was swapped in have their names. Raises StorageError."""
-        if not self.is_closed:
-            self._segments.swapped(base_offset)
-
     # -- moves between data directories
-
-    @property
-    def active(self) -> Segment:
-        """The segment that is appended to; to be looked at only."""
-        return self._segments.active
-
-    @property
-    def cuts(self) -> int:
-        """How often the log was cut: what was copied before counts for nothing."""
-        return self._segments.cuts
-
-    @property
-    def is_all_settled(self) -> bool:
-        """Whether every sealed segment is durable with its indexes."""
-        return self._segments.is_all_settled
 
     @property
     def is_syncing(self) -> bool:
@@ -439,17 +391,13 @@ class PartitionLog:
         Raises StorageError, and then nothing has changed.
         """
         assert not self._is_syncing
-        self._segments.move_active(directory)
+        self.segments.move_active(directory)
         self.directory = directory
-        active = self._segments.active
+        active = self.segments.active
         self._unsynced = [self._disk.open(active.path(TXN_INDEX_SUFFIX))] if active.has_aborted else []
         self.recovery_point = min(self.recovery_point, durable_end)
         self.epochs.is_saved = False
         self._snapshot_offset = _NO_SNAPSHOT
-
-    def move_sealed(self, count: int) -> bool:
-        """Read `count` more sealed segments from where the log is now; True if all are. Raises StorageError."""
-        return self._segments.move_sealed(count)
 
     # -- retention
 
@@ -471,10 +419,10 @@ class PartitionLog:
         Only what is committed and durable goes. If the active segment is to go it is rolled now, and goes at the first call after the
         next sync.
         """
-        if self.is_closed or self.is_swapping:
+        if self.is_closed or self.segments.is_swapping:
             return None
         self._producers.expire(now.wall_ms, self._settings.producer_id_expiration_ms)
-        segments = self._segments.all
+        segments = self.segments.all
         count = count_deletable(
             segments,
             self._settings,
@@ -486,12 +434,12 @@ class PartitionLog:
         )
         if count == len(segments):
             self._roll(self.log_end_offset, now)
-        count = min(count, len(self.settled_segments))
+        count = min(count, len(self.segments.settled))
         if count == 0:
             return None
         # The log start first: nobody may look for what is about to go.
         self.move_log_start(segments[count].base_offset)
-        retired = self._segments.retire(count)
+        retired = self.segments.retire(count)
         return partial(set_aside, self._disk, self.directory, [segment.base_offset for segment in retired])
 
     # -- cut and close
@@ -501,26 +449,26 @@ class PartitionLog:
         if offset >= self.log_end_offset:
             return
         self.first_dirty_offset = min(self.first_dirty_offset, offset)
-        self.log_end_offset, files = self._segments.cut(offset)
+        self.log_end_offset, files = self.segments.cut(offset)
         self._rolls_after_ms = NOT_KNOWN
         self.recovery_point = min(self.recovery_point, self.log_end_offset)
         self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
         self.epochs.truncate_end(self.log_end_offset)
-        active = self._segments.active
+        active = self.segments.active
         self._unsynced = [file for file in self._unsynced if is_of_rest(file.path, active.base_offset)]
         if self._is_syncing:
             self._cut_in_sync = min(self._cut_in_sync, self.log_end_offset)
         # Durable before anything is appended: else a crash could bring back the old end under a new segment.
         self._disk.sync(files)
         self._producers, self._snapshot_offset = recover_producers(
-            self._disk, self.directory, self._segments.all, log_start_offset=self.log_start_offset, end_offset=self.log_end_offset
+            self._disk, self.directory, self.segments.all, log_start_offset=self.log_start_offset, end_offset=self.log_end_offset
         )
         self._transactions = Transactions(self._producers)
 
     def begin_close(self, now: Instant) -> list[DiskFile]:
         """What to sync before `close`, so that the next open scans nothing: data, indexes, epochs, producers."""
         files, _ = self.begin_sync()
-        files += self._segments.active.save_indexes()
+        files += self.segments.active.save_indexes()
         if self.log_end_offset > self._snapshot_offset:
             files.append(self._save_producers(self.log_end_offset, now))
             self._snapshot_offset = self.log_end_offset
@@ -535,5 +483,5 @@ class PartitionLog:
             self._disk.sync(files)
             self.synced(self.log_end_offset)
         self.is_closed = True
-        for segment in self._segments.all:
+        for segment in self.segments.all:
             segment.close()

@@ -287,7 +287,7 @@ class Cleaning:
             self.look_at_us = now.mono_us
         elif progress.cleaned is not None and not self.is_stopping:
             try:
-                is_in = work.partition.log.swap_in(progress.cleaned)
+                is_in = work.partition.log.segments.swap_in(progress.cleaned)
             except StorageError as error:
                 self._failed(work, error)
                 return []
@@ -301,7 +301,7 @@ class Cleaning:
     def _committed(self, work: _Work) -> None:
         assert work.is_committing is not None
         try:
-            work.partition.log.swapped(work.is_committing)
+            work.partition.log.segments.swapped(work.is_committing)
         except StorageError as error:
             self._failed(work, error)
         work.is_committing = None
@@ -311,7 +311,7 @@ class Cleaning:
     def _failed(self, work: _Work, error: StorageError) -> None:
         """The disk refused; unless retention took a segment away that the round was still to read, which is no fault."""
         self._drop(work)
-        bases = {segment.base_offset for segment in work.partition.log.settled_segments}
+        bases = {segment.base_offset for segment in work.partition.log.segments.settled}
         read = [source for source in work.round.plan.sources if source.path == error.path]
         if work.is_committing is None and read and read[0].base_offset not in bases:
             return

@@ -77,7 +77,7 @@ class Move:
         self.path = self.target.log_dir.future_path(self.topic_partition)
         self.source = log.directory
         self.leftovers: tuple[str, ...] | None = leftovers  # None once the copy is begun
-        self.cuts = log.cuts
+        self.cuts = log.segments.cuts
         self.copied: dict[Offset, int] = {}
         self.whole: dict[Offset, None] = {}
         self.end_offset = Offset(0)
@@ -107,7 +107,7 @@ class Move:
     @property
     def behind_bytes(self) -> int:
         """What the copy lacks of the active segment, if it has all others; else more than any swap would take."""
-        active = self.partition.log.active
+        active = self.partition.log.segments.active
         copied = self.copied.get(active.base_offset)
         is_all = copied is not None and self.end_offset > active.base_offset - 1 and self.leftovers is None
         return active.file.size - copied if is_all and copied is not None else CATCH_UP_BYTES + 1
@@ -116,16 +116,16 @@ class Move:
     def gone(self) -> tuple[Offset, ...]:
         """The segments in the copy that the log has no more."""
         log = self.partition.log
-        there = frozenset(segment.base_offset for segment in log.settled_segments)
-        return tuple(base for base in self.copied if base not in there and base < log.first_unsettled_offset)
+        there = frozenset(segment.base_offset for segment in log.segments.settled)
+        return tuple(base for base in self.copied if base not in there and base < log.segments.first_unsettled_offset)
 
     def plan(self, bytes_max: int) -> Copying | None:
         """What the next job is to do; None if nothing can be done before a sync."""
         log = self.partition.log
         pieces: list[Piece] = []
         room = bytes_max
-        reached = Offset(log.active.base_offset)
-        for segment in log.settled_segments:
+        reached = Offset(log.segments.active.base_offset)
+        for segment in log.segments.settled:
             if segment.base_offset in self.whole:
                 continue
             if room <= 0:
@@ -139,10 +139,10 @@ class Move:
                 reached = segment.base_offset
                 break
         else:
-            if not log.is_all_settled:
-                reached = log.first_unsettled_offset
+            if not log.segments.is_all_settled:
+                reached = log.segments.first_unsettled_offset
             elif room > 0:
-                active = log.active
+                active = log.segments.active
                 copied = self.copied.get(active.base_offset, 0)
                 end = min(active.file.size, copied + room)
                 pieces.append(Piece(active.base_offset, end, False))

@@ -142,14 +142,17 @@ class Moving:
         return any(move.topic_partition == topic_partition and directory in (move.home, move.target) for move in moves)
 
     def _cancel(self, move: Move, reason: str) -> list[Run]:
+        """End a move that was not swapped; its copy goes, but where a directory is offline it stays, and a restart has the move go on."""
         self._drop(move)
         move.is_cancelled = True
         self._trace("move-cancelled", partition=str(move.topic_partition), target=move.target.log_dir.path, reason=reason)
         if move.is_asked and not move.partition.log.is_closed:
             self.assign(*move.key, move.home)
-        if move.ticket is not None or move.target.error is not None:
-            return []
-        return self.discard([move.path, *(move.leftovers or ())])
+        return [] if move.ticket is not None else self._discard_copy(move)
+
+    def _discard_copy(self, move: Move) -> list[Run]:
+        is_online = move.target.error is None and move.home.error is None
+        return self.discard([move.path, *(move.leftovers or ())]) if is_online else []
 
     def _drop(self, move: Move) -> None:
         self._moves.pop(move.partition, None)
@@ -208,7 +211,6 @@ class Moving:
     def _advance(self, move: Move, now: Instant) -> list[Run]:
         log, target = move.partition.log, move.target
         if target.error is not None or (move.stage is Stage.COPYING and move.home.error is not None):
-            # The files stay: after a restart the copy is made anew, or found to be the log.
             return self._cancel(move, "a log directory is offline") if move.stage is Stage.COPYING else self._end(move)
         match move.stage:
             case Stage.COPYING if move.ticket is None:
@@ -235,10 +237,10 @@ class Moving:
         elif move.target.log_dir.is_vouched(move.topic_partition):
             move.is_due = False  # until no checkpoint speaks of an earlier log of this name
             move.target.checkpoint_now(now)
-        elif log.cuts != move.cuts:
+        elif log.segments.cuts != move.cuts:
             move.begin((move.path, *(move.leftovers or ())))
         elif move.behind_bytes > CATCH_UP_BYTES:
-            move.is_due = log.is_all_settled or bool(move.gone) or len(log.settled_segments) > len(move.whole)
+            move.is_due = log.segments.is_all_settled or bool(move.gone) or len(log.segments.settled) > len(move.whole)
             if not move.is_due:
                 self._settle_soon(move, now)
         elif not move.is_asked:
@@ -290,16 +292,16 @@ class Moving:
         """Within a turn: copy the rest, give the copy the log's name, and go on in it. Waits while jobs or a sync rely on the old paths."""
         partition, log = move.partition, move.partition.log
         move.is_due = False
-        if log.is_syncing or log.is_swapping or move.topic_partition in self._retention.renaming:
+        if log.is_syncing or log.segments.is_swapping or move.topic_partition in self._retention.renaming:
             return []
-        if not log.is_all_settled:
+        if not log.segments.is_all_settled:
             self._settle_soon(move, now)
             return []
         if move.gone:
             move.is_due = True
             return []
         path = move.target.log_dir.swap_path(move.topic_partition)
-        active = log.active
+        active = log.segments.active
         try:
             if not catch_up(self._disk, move.source, move.path, active.base_offset, end=active.file.size, bytes_max=CATCH_UP_BYTES):
                 move.is_due = True
@@ -318,7 +320,7 @@ class Moving:
     def _follow(self, move: Move) -> list[Run]:
         """Read a few more segments from the new directory; then nothing needs the old one."""
         try:
-            if move.partition.log.is_closed or move.partition.log.move_sealed(_SEALED_PER_TURN):
+            if move.partition.log.is_closed or move.partition.log.segments.move_sealed(_SEALED_PER_TURN):
                 return self._remove_old(move)
         except StorageError as error:
             move.target.storage_failed(error)
@@ -350,7 +352,7 @@ class Moving:
         move, todo = found
         move.ticket = None
         if move.is_cancelled:
-            return self.discard([move.path, *(move.leftovers or ())]) if move.target.error is None else []
+            return self._discard_copy(move)
         if todo is not None:
             return self._copy_done(move, todo, result)
         if move.stage is Stage.NAMING:
@@ -369,7 +371,9 @@ class Moving:
         if isinstance(result, StorageError):
             return self._failed(move, result)
         if isinstance(result, SourceFailed):
-            bases = {segment.base_offset for segment in move.partition.log.settled_segments} | {move.partition.log.active.base_offset}
+            bases = {segment.base_offset for segment in move.partition.log.segments.settled} | {
+                move.partition.log.segments.active.base_offset
+            }
             if all(piece.base_offset in bases for piece in todo.pieces):
                 move.home.storage_failed(result.error)
             move.leftovers = None  # else retention took a segment away while it was copied

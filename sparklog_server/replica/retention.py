@@ -87,8 +87,8 @@ class Retention:
         if partition.topic_partition in self.renaming or partition.log.is_closed:
             return []
         log = partition.log
-        segments = unread(log.settled_segments, log.settings, now.wall_ms)
-        if not segments or log.is_swapping:
+        segments = unread(log.segments.settled, log.settings, now.wall_ms)
+        if not segments or log.segments.is_swapping:
             return self._retire(partition, now)
         ticket = self._tickets()
         self._readings[ticket] = partition
@@ -135,7 +135,7 @@ class Retention:
             return []
         if not isinstance(result, StorageError):
             ages = cast(Ages, result)
-            note_ages(log.settled_segments, ages)
+            note_ages(log.segments.settled, ages)
             if all(timestamp != NO_TIMESTAMP for timestamp, _ in ages.values()):
                 return self._check(partition, now)
         # A segment without timestamps never knows them; and where the job failed, a file that is gone is no fault, and one that cannot be

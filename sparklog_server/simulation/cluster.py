@@ -99,10 +99,13 @@ class SimulatedNode:
         )
         self._carry_out(self.broker.start(self._clock.now))
 
-    def kill(self) -> None:
-        """Cut the power: the process is gone, and the disk keeps what was synced and some of the rest."""
+    def kill(self, *, is_power_cut: bool = True) -> None:
+        """Cut the power: the process is gone, and the disk keeps what was synced and some of the rest; or kill the process alone."""
         self._end()
-        self.disk.crash(self._random)
+        if is_power_cut:
+            self.disk.crash(self._random)
+        else:
+            self.disk.restart()
 
     def stop(self) -> None:
         """A clean stop, whole."""

@@ -2,8 +2,7 @@
 
 import pytest
 
-from sparklog.errors import ErrorCode
-from tests.broker.moves import described, elsewhere, fill, home, left_over, move, read, send, started
+from tests.broker.moves import elsewhere, fill, home, left_over, move, read, send, started
 
 
 @pytest.mark.parametrize("flush", ["auto", "never"])

@@ -31,9 +31,9 @@ def compact(
     while True:
         progress = work.work(work_bytes)
         if progress.cleaned is not None:
-            assert log.swap_in(progress.cleaned)
+            assert log.segments.swap_in(progress.cleaned)
             commit(disk, progress.cleaned.swap)
-            log.swapped(progress.cleaned.base_offset)
+            log.segments.swapped(progress.cleaned.base_offset)
         if progress.is_done:
             assert work.end_offset is not None
             log.first_dirty_offset = work.end_offset

@@ -59,7 +59,7 @@ def test_what_is_left_is_the_last_record_of_each_key_and_all_that_is_young(seed:
         fill(log, random, count=random.randrange(10, 60), codecs=tuple(Codec) if seed % 2 else (Codec.NONE,))
         sync(disk, log)
         before = all_records(log)
-        end, end_offset = log.log_end_offset, log.settled_segments[-1].base_offset if log.settled_segments else 0
+        end, end_offset = log.log_end_offset, log.segments.settled[-1].base_offset if log.segments.settled else 0
         table = 24 * random.choice([3, 9, 1000])
         work = random.choice([1, 700, 1 << 20])
         for _ in range(1000):
@@ -103,12 +103,12 @@ def test_segments_are_joined_up_to_the_size_of_one() -> None:
     log = open_log(disk, SETTINGS)
     fill(log, Random(1), count=150, keys=5)
     sync(disk, log)
-    count = len(log.settled_segments)
+    count = len(log.segments.settled)
     for now in (0, 2000):
         compact(disk, log, now_ms=START_MS + now)
         log.first_dirty_offset = Offset(0)
-    assert len(log.settled_segments) < count / 3
-    assert all(segment.file.size <= SETTINGS.segment_bytes for segment in log.settled_segments)
+    assert len(log.segments.settled) < count / 3
+    assert all(segment.file.size <= SETTINGS.segment_bytes for segment in log.segments.settled)
 
 
 def test_a_slice_of_an_old_segment_stays_readable_while_and_after_it_is_swapped() -> None:
@@ -129,10 +129,10 @@ def test_nothing_is_cleaned_beyond_the_high_watermark_the_lag_or_what_is_durable
     fill(log, Random(3), count=80)
     assert judge(log, log.log_end_offset, Millis(START_MS)).segments == (), "nothing is durable yet"
     sync(disk, log)
-    bases = [segment.base_offset for segment in log.settled_segments]
+    bases = [segment.base_offset for segment in log.segments.settled]
     choice = judge(log, Offset(bases[3] + 1), Millis(START_MS))
     assert (len(choice.segments), choice.first_uncleanable_offset) == (3, bases[3])
-    limit = log.settled_segments[2].max_timestamp
+    limit = log.segments.settled[2].max_timestamp
     log.settings = LogSettings(segment_bytes=2500, is_compacted=True, min_compaction_lag_ms=100)
     assert len(judge(log, log.log_end_offset, Millis(limit + 99)).segments) == 2
     assert len(judge(log, log.log_end_offset, Millis(limit + 100)).segments) >= 3
@@ -247,7 +247,7 @@ def test_a_damaged_batch_stops_the_round_and_nothing_is_changed() -> None:
     fill(log, Random(11), count=60)
     sync(disk, log)
     before = read_all(log)
-    file = log.settled_segments[0].file
+    file = log.segments.settled[0].file
     content = file.pread(0, file.size)
     file.truncate(0)
     file.append(content[:80] + bytes([content[80] ^ 1]) + content[81:])
@@ -262,8 +262,8 @@ def test_a_round_is_dropped_when_its_segments_were_removed_meanwhile() -> None:
     fill(log, Random(12), count=60)
     sync(disk, log)
     cleaned = clean_first_group(disk, log)
-    log.truncate_to(log.settled_segments[0].base_offset)
-    assert not log.swap_in(cleaned)
+    log.truncate_to(log.segments.settled[0].base_offset)
+    assert not log.segments.swap_in(cleaned)
 
 
 def clean_first_group(disk: SimulatedDisk, log: PartitionLog) -> Cleaned:
@@ -318,7 +318,7 @@ def test_a_cleaned_segment_and_those_it_replaces_keep_their_descriptors_while_th
     assert cleaned is not None
     assert len(cleaned.replaced) > 4
     slices = [log.read(base_offset, log.log_end_offset, 1 << 20, at_least_one=True) for base_offset in cleaned.replaced]
-    assert log.swap_in(cleaned)
+    assert log.segments.swap_in(cleaned)
     commit(disk, cleaned.swap)
     assert last_of_each(all_records(log)) == before
     assert [len(part.read()) for part in slices if part is not None] == [size for _, size in cleaned.before]

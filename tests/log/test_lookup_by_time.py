@@ -70,7 +70,7 @@ def test_a_search_says_nothing_while_the_files_of_a_compacted_segment_are_on_the
     plan = plan_round(log, choice, table_bytes_max=1 << 20, load_factor=0.9, seed=bytes(16), now_ms=NOW.wall_ms)
     cleaned = Round(disk, plan).work(1 << 20).cleaned
     assert cleaned is not None
-    assert log.swap_in(cleaned)
+    assert log.segments.swap_in(cleaned)
     outcomes: list[tuple[TimeSearch, object, bool]] = []
 
     def search_between(call: str, _: str) -> None:
@@ -83,7 +83,7 @@ def test_a_search_says_nothing_while_the_files_of_a_compacted_segment_are_on_the
     disk.fault = None
     assert any(isinstance(outcome, StorageError) for _, outcome, _ in outcomes)  # between two names the log has none
     assert not any(is_current for _, _, is_current in outcomes)
-    log.swapped(cleaned.base_offset)
+    log.segments.swapped(cleaned.base_offset)
     assert not any(search.is_current for search, _, _ in outcomes)
     found = log.offset_for_timestamp(Millis(START_MS), log.log_end_offset)
     assert found is not None

@@ -93,10 +93,28 @@ class ByHand:
 
     def ask(self, request: Message, version: int, reply: type[Message]) -> Message:
         """Send a request, and give its answer."""
+        self.begin(request, version)
+        return self.answer(version, reply)
+
+    def begin(self, request: Message, version: int) -> None:
+        """Send a request."""
         frame = b"".join(bytes(chunk) for chunk in encode_request(request, version, 1, "by hand"))  # type: ignore[arg-type]
-        self.broker.buffer(SESSION)[: len(frame)] = frame
-        self._carry_out(self.broker.receive(SESSION, len(frame), self.now))
+        room = self.broker.buffer(SESSION)
+        while frame:
+            size = min(len(room), len(frame))
+            room[:size] = frame[:size]
+            frame = frame[size:]
+            self._carry_out(self.broker.receive(SESSION, size, self.now))
+            room = self.broker.buffer(SESSION)
         self.wait(20)
+
+    @property
+    def answers(self) -> int:
+        """How many answers nobody has looked at yet."""
+        return len(self._replies)
+
+    def answer(self, version: int, reply: type[Message]) -> Message:
+        """The answer to what was sent last."""
         return decode_reply(reply, version, self._replies.pop()[4:])[1]
 
     def create(self, topic: str, partitions: int = 1) -> None:

@@ -98,7 +98,7 @@ def test_a_segment_that_is_cut_while_its_indexes_are_synced_keeps_them_in_memory
         log.append(batch(value=b"new"), LeaderEpoch(4), NOW)
     disk.sync(files)
     log.synced(end_offset)
-    assert log.first_unsettled_offset == 0  # sealed once more, and not yet synced as it is now
+    assert log.segments.first_unsettled_offset == 0  # sealed once more, and not yet synced as it is now
     assert len(read_all(log, max_bytes=300)) == 70
 
 

@@ -1,0 +1,436 @@
+"""Moves between log directories, job by job: what may happen to a log, its topic and its disks while a copy of it grows."""
+
+import pytest
+
+from sparklog.errors import ErrorCode
+from sparklog.record.batch import build_batch
+from sparklog.wire.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopic,
+)
+from sparklog.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+from sparklog.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from sparklog.wire.messages.fetch import FetchResponse
+from sparklog.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from sparklog.wire.messages.produce import ProduceResponse
+from sparklog_server.replica.moving import WISHES_MAX
+from tests.broker.world import ACKS_ALL, FETCH_BY_NAME, PRODUCE_BY_NAME, fetch, fetched, produce, produced
+from tests.replica.by_hand import ByHand
+
+BIG = 300_000
+"""Bytes of a record, of which three fill a segment."""
+
+
+class Mover(ByHand):
+    """A broker with three log directories, and a topic of some segments in one of them."""
+
+    def __init__(self, count: int = 7, **given: str) -> None:
+        super().__init__(**{"log.dirs": "/a,/b,/c", "log.segment.bytes": str(1 << 20), **given})
+        self.create("t")
+        self.values: list[bytes] = []
+        self.write(count)
+        self.wait(50)
+        self.home = self.places()[0]
+        self.target, self.other = (directory for directory in ("/a", "/b", "/c") if directory != self.home)
+
+    def write(self, count: int, *, size: int = BIG, key: bytes | None = None) -> None:
+        for _ in range(count):
+            value = b"%d-" % len(self.values) + bytes(size)
+            assert self.send("t", value, key=key) == 0
+            self.values.append(value)
+
+    def places(self, topic: str = "t") -> list[str]:
+        """The directories in which its log lies."""
+        return [directory for directory in ("/a", "/b", "/c") if f"{topic}-0" in self.disk.list(directory)]
+
+    def leftovers(self) -> list[str]:
+        return [name for directory in ("/a", "/b", "/c") for name in self.disk.list(directory) if name.endswith(("-future", "-delete"))]
+
+    def all(self, start: int = 0) -> list[bytes]:
+        """Every value from an offset on, one record to a batch."""
+        found: list[bytes] = []
+        while True:
+            code, values = fetched(self.ask(fetch("t", start + len(found), max_wait_ms=0), FETCH_BY_NAME, FetchResponse))
+            assert code == 0
+            if not values:
+                return found
+            found += values
+
+    def move(self, path: str, topic: str = "t", partition: int = 0) -> ErrorCode:
+        request = AlterReplicaLogDirsRequest([AlterReplicaLogDir(path, [AlterReplicaLogDirTopic(topic, [partition])])])
+        answer = self.ask(request, 2, AlterReplicaLogDirsResponse)
+        assert isinstance(answer, AlterReplicaLogDirsResponse)
+        return ErrorCode(answer.results[0].partitions[0].error_code)
+
+    def begin_copy(self) -> None:
+        """Let jobs end until the first has copied."""
+        while not self.leftovers():
+            self.run(self.held[0])
+            self.wait(1)
+
+    def finish(self) -> None:
+        """Let all jobs end, and whatever waits for time."""
+        for _ in range(20):
+            self.run_all()
+            self.wait(500)
+
+    def delete_records(self, offset: int) -> None:
+        topics = [DeleteRecordsTopic("t", [DeleteRecordsPartition(0, offset)])]
+        request = DeleteRecordsRequest(topics=topics, timeout_ms=1000)
+        self.begin(request, 2)
+        self.finish()
+        answer = self.answer(2, DeleteRecordsResponse)
+        assert isinstance(answer, DeleteRecordsResponse)
+        assert answer.topics[0].partitions[0].error_code == 0
+
+    def sizes(self) -> dict[str, tuple[int, int, bool]]:
+        """(bytes, lag, whether it is a copy) by directory."""
+        before = list(self.held)
+        self.begin(DescribeLogDirsRequest(topics=None), 5)
+        for run in [run for run in self.held if run not in before]:
+            self.run(run)
+        answer = self.answer(5, DescribeLogDirsResponse)
+        assert isinstance(answer, DescribeLogDirsResponse)
+        return {
+            one.log_dir: (part.partition_size, part.offset_lag, part.is_future_key)
+            for one in answer.results
+            for topic in one.topics
+            for part in topic.partitions
+        }
+
+    def leader(self) -> int:
+        request = MetadataRequest(topics=[MetadataRequestTopic(name="t")])
+        answer = self.ask(request, 8, MetadataResponse)
+        assert isinstance(answer, MetadataResponse)
+        return answer.topics[0].partitions[0].leader_id
+
+    def unanswered(self) -> bool:
+        """Whether what was sent last has no answer yet."""
+        return self.answers == 0
+
+    def slow_down(self, bytes_per_second: int) -> None:
+        """Bound how fast replicas move."""
+        self.set(4, "", replica_alter_log_dirs_io_max_bytes_per_second=str(bytes_per_second))
+
+    def set(self, kind: int, name: str, **values: str) -> None:
+        configs = [AlterableConfig(key.replace("_", "."), 0, value) for key, value in values.items()]
+        request = IncrementalAlterConfigsRequest(resources=[AlterConfigsResource(kind, name, configs)])
+        answer = self.ask(request, 1, IncrementalAlterConfigsResponse)
+        assert isinstance(answer, IncrementalAlterConfigsResponse)
+        assert answer.responses[0].error_code == 0
+
+    def is_led_after_failure_of(self, path: str) -> bool:
+        """Whether the controller finds a leader for it when a directory fails, by where it believes it to be."""
+        self.disk.fault = lambda _, at: "EIO" if at.startswith(f"{path}/") else None
+        self.create("beside", 6)  # some of them there
+        for partition in range(6):
+            self.ask(produce("beside", bytes(build_batch([(None, b"x", (), 0)])), partition=partition), PRODUCE_BY_NAME, ProduceResponse)
+        self.wait(100)
+        self.disk.fault = None
+        return self.leader() == 1
+
+
+def test_a_copy_grows_no_faster_than_allowed_and_is_told_with_its_size_and_how_far_it_is_behind() -> None:
+    world = Mover()
+    world.slow_down(BIG)
+    began_us = world.now.mono_us
+    assert world.move(world.target) is ErrorCode.NONE
+    size = world.sizes()[world.home][0]
+    assert world.sizes() == {world.home: (size, 0, False), world.target: (0, 7, True)}
+    seen = [0]
+    lags = [7]
+    while world.target in (sizes := world.sizes()) and sizes[world.target][2]:
+        seen.append(sizes[world.target][0])
+        lags.append(sizes[world.target][1])
+        world.run_all()
+        world.wait(200)
+    assert seen == sorted(seen)
+    assert lags == sorted(lags, reverse=True)
+    assert len(frozenset(lags)) > 1
+    world.finish()
+    assert world.now.mono_us - began_us > 6 * 1_000_000
+    assert world.sizes() == {world.target: (size, 0, False)}
+    assert world.all() == world.values
+    assert not world.is_led_after_failure_of(world.target)
+
+
+def test_what_is_written_while_the_copy_grows_is_in_it() -> None:
+    world = Mover()
+    world.slow_down(BIG)
+    world.move(world.target)
+    for _ in range(5):
+        world.write(2)
+        world.run_all()
+        world.wait(300)
+    assert world.places() == [world.home]
+    world.slow_down(1 << 40)
+    world.finish()
+    world.write(3)
+    assert world.places() == [world.target]
+    assert world.leftovers() == []
+    assert world.all() == world.values
+    world.power_cut(3)
+    world.finish()
+    assert world.all() == world.values
+
+
+def test_nothing_counts_as_committed_between_the_swap_and_the_moment_when_no_crash_undoes_it() -> None:
+    world = Mover()
+    world.move(world.target)
+    while world.places() == [world.home]:
+        world.run(world.held[0])
+    assert len(world.places()) == 2
+    batch = bytes(build_batch([(None, b"late", (), world.now.wall_ms)]))
+    world.begin(produce("t", batch, acks=ACKS_ALL, timeout_ms=30_000), PRODUCE_BY_NAME)
+    world.wait(100)
+    assert world.unanswered()
+    world.run_all()
+    assert not world.unanswered()
+    assert produced(world.answer(PRODUCE_BY_NAME, ProduceResponse)) == (0, 7)
+    world.finish()
+    assert world.all() == [*world.values, b"late"]
+
+
+def test_asking_for_the_directory_where_it_lies_ends_a_move() -> None:
+    world = Mover()
+    world.move(world.target)
+    world.begin_copy()
+    assert world.leftovers()
+    assert world.move(world.home) is ErrorCode.NONE
+    world.finish()
+    assert (world.places(), world.leftovers()) == ([world.home], [])
+    assert world.all() == world.values
+    assert world.is_led_after_failure_of(world.target)
+
+
+def test_a_job_that_was_under_way_when_its_move_ended_leaves_nothing_behind() -> None:
+    world = Mover()
+    world.move(world.target)
+    world.move(world.home)
+    world.finish()
+    assert (world.places(), world.leftovers()) == ([world.home], [])
+
+
+def test_another_directory_may_be_asked_for_at_any_moment() -> None:
+    for jobs in range(8):
+        world = Mover()
+        world.move(world.target)
+        for _ in range(jobs):
+            if world.held:
+                world.run(world.held[0])
+            world.wait(1)
+        world.move(world.other)
+        world.finish()
+        assert (world.places(), world.leftovers()) == ([world.other], [])
+        assert world.all() == world.values
+        assert world.is_led_after_failure_of(world.target)
+
+
+def test_a_topic_may_be_deleted_at_any_moment_and_made_anew() -> None:
+    for jobs in range(8):
+        world = Mover()
+        world.move(world.target)
+        for _ in range(jobs):
+            if world.held:
+                world.run(world.held[0])
+            world.wait(1)
+        world.delete("t")
+        world.create("t")
+        world.finish()
+        assert world.send("t", b"new") == 0
+        assert world.all() == [b"new"]
+        assert world.leftovers() == []
+        assert len(world.places()) == 1
+        world.power_cut(jobs)
+        world.finish()
+        assert world.all() == [b"new"]
+        assert len(world.places()) == 1
+
+
+def test_deleted_records_stay_deleted_in_the_copy() -> None:
+    world = Mover()
+    world.move(world.target)
+    world.begin_copy()
+    world.delete_records(2)
+    assert world.places() == [world.target]
+    assert world.all(2) == world.values[2:]
+    world.power_cut(1)
+    assert fetched(world.ask(fetch("t", 1, max_wait_ms=0), FETCH_BY_NAME, FetchResponse))[0] == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert world.all(2) == world.values[2:]
+
+
+def test_segments_that_retention_takes_are_taken_from_the_copy_too() -> None:
+    world = Mover(
+        10, **{"log.retention.check.interval.ms": "1000", "log.initial.task.delay.ms": "1000", "log.segment.delete.delay.ms": "0"}
+    )
+    world.move(world.target)
+    world.begin_copy()
+    world.set(2, "t", retention_bytes=str(3 * BIG))
+    world.finish()
+    assert world.places() == [world.target]
+    logs = [name for name in world.disk.list(f"{world.target}/t-0") if name.endswith(".log")]
+    assert len(logs) < 4
+    world.power_cut(2)
+    world.finish()
+    start = int(logs[0].removesuffix(".log"))
+    assert start > 0
+    assert world.all(start) == world.values[start:]
+
+
+def test_a_log_is_compacted_before_and_after_but_not_while_it_moves() -> None:
+    compacted = {"log.cleanup.policy": "compact", "log.cleaner.min.cleanable.ratio": "0.01", "log.cleaner.backoff.ms": "100"}
+    world = Mover(0, **compacted)
+    world.write(4, key=b"k")
+    world.move(world.target)
+    world.write(6, key=b"k")
+    world.finish()
+    assert world.places() == [world.target]
+    world.write(6, key=b"k")
+    world.finish()
+    assert any(line.startswith("log-cleaned") for line in world.trace)
+    assert world.send("t", b"last", key=b"k") == 0
+    last = fetched(world.ask(fetch("t", 16, max_wait_ms=0), FETCH_BY_NAME, FetchResponse))
+    assert last == (0, [b"last"])
+    assert "t 0" in (world.disk.read(f"{world.target}/cleaner-offset-checkpoint") or b"").decode()
+    assert "t 0" not in (world.disk.read(f"{world.home}/cleaner-offset-checkpoint") or b"").decode()
+
+
+# -- disks
+
+
+@pytest.mark.parametrize("call", ["mkdir", "append", "sync", "rename", "replace"])
+def test_a_target_that_fails_takes_the_copy_with_it_and_not_the_log(call: str) -> None:
+    world = Mover()
+    world.disk.fault = lambda asked, path: "EIO" if asked == call and path.startswith(f"{world.target}/") else None
+    world.move(world.target)
+    world.finish()
+    world.disk.fault = None
+    if call != "rename":
+        assert world.send("t", b"x") == 0
+        assert world.all() == [*world.values, b"x"]
+        assert world.leader() == 1
+    assert any(line.startswith(f"log-directory-offline path={world.target}") for line in world.trace)
+    world.power_cut(1)
+    world.finish()
+    assert world.all()[: len(world.values)] == world.values
+    assert world.leftovers() == []
+
+
+def test_a_full_target_ends_the_move_and_costs_nobody_else_anything() -> None:
+    world = Mover()
+    world.disk.capacity_bytes = world.disk.used_bytes + BIG
+    world.move(world.target)
+    world.finish()
+    assert not any(line.startswith("log-directory-offline") for line in world.trace)
+    assert any(line.startswith("move-cancelled") for line in world.trace)
+    assert (world.places(), world.leftovers()) == ([world.home], [])
+    world.disk.capacity_bytes = None
+    assert world.move(world.target) is ErrorCode.NONE
+    world.finish()
+    assert world.places() == [world.target]
+
+
+def test_a_log_that_cannot_be_read_while_it_is_copied_goes_offline() -> None:
+    world = Mover()
+    world.disk.fault = lambda call, path: "EIO" if call == "read" and path.startswith(f"{world.home}/t-0/") else None
+    world.move(world.target)
+    world.finish()
+    assert world.send("t", b"x") == ErrorCode.KAFKA_STORAGE_ERROR
+    world.disk.fault = None
+    world.power_cut(1)
+    world.finish()
+    assert world.all() == world.values
+    assert world.places() == [world.target]
+
+
+def test_the_directory_of_a_moved_replica_is_the_one_whose_failure_takes_its_leader() -> None:
+    world = Mover()
+    world.move(world.target)
+    world.finish()
+    world.disk.fault = lambda _, path: "EIO" if path.startswith(f"{world.target}/") else None
+    assert world.send("t", b"x") == ErrorCode.KAFKA_STORAGE_ERROR
+    world.wait(100)
+    assert world.leader() == -1
+
+
+# -- restarts
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_move_that_a_stop_interrupted_goes_on_after_the_start(is_clean: bool) -> None:
+    world = Mover()
+    world.move(world.target)
+    world.begin_copy()
+    if is_clean:
+        world.broker.stop(world.now)
+        world.disk.restart()
+        world.start()
+    else:
+        world.power_cut(5)
+    world.finish()
+    assert (world.places(), world.leftovers()) == ([world.target], [])
+    assert world.all() == world.values
+
+
+def test_an_idempotent_producer_is_known_where_the_log_has_moved() -> None:
+    world = Mover()
+    batch = bytes(build_batch([(None, b"once", (), world.now.wall_ms)], producer_id=7, producer_epoch=0, base_sequence=0))
+
+    def send() -> tuple[int, int]:
+        return produced(world.ask(produce("t", batch, acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse))
+
+    first = send()
+    world.write(6)
+    world.move(world.target)
+    world.finish()
+    assert send() == first
+    world.power_cut(1)
+    world.finish()
+    assert send() == first
+
+
+# -- refusals
+
+
+def test_what_cannot_be_moved_has_kafkas_code() -> None:
+    world = Mover()
+    assert world.move("/nowhere") is ErrorCode.LOG_DIR_NOT_FOUND
+    assert world.move(f"{world.target}/") is ErrorCode.LOG_DIR_NOT_FOUND
+    assert world.move(world.target, "missing") is ErrorCode.REPLICA_NOT_AVAILABLE
+    assert world.move(world.target, "t", 1) is ErrorCode.REPLICA_NOT_AVAILABLE
+    assert world.move(world.target, "t", -1) is ErrorCode.REPLICA_NOT_AVAILABLE
+    assert world.move(world.target, "n" * 230) is ErrorCode.INVALID_TOPIC_EXCEPTION
+    world.disk.fault = lambda _, path: "EIO" if path.startswith(f"{world.home}/") else None
+    assert world.send("t", b"x") == ErrorCode.KAFKA_STORAGE_ERROR
+    assert world.move(world.target) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert world.move(world.home, "missing") is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_a_topic_that_does_not_exist_yet_is_begun_where_it_was_wished_for() -> None:
+    world = Mover()
+    for index, path in enumerate(("/c", "/a", "/c", "/b")):
+        assert world.move(path, f"u{index}") is ErrorCode.REPLICA_NOT_AVAILABLE
+        world.create(f"u{index}")
+        assert world.places(f"u{index}") == [path]
+
+
+def test_the_wishes_for_what_does_not_exist_are_bounded() -> None:
+    world = Mover(0)
+    for first in range(0, WISHES_MAX + 1, 1000):
+        topics = [AlterReplicaLogDirTopic(f"w{index}", [0]) for index in range(first, first + 1000)]
+        world.ask(AlterReplicaLogDirsRequest([AlterReplicaLogDir("/c", topics)]), 2, AlterReplicaLogDirsResponse)
+    world.create(f"w{WISHES_MAX}")
+    assert world.places(f"w{WISHES_MAX}") == ["/c"]
