@@ -36,7 +36,7 @@ from sparklog_server.broker.quorum import Quorum
 from sparklog_server.broker.quotas import ClientQuotas, WorkClock
 from sparklog_server.broker.session import FLOWING, MUTING_SILENT, SILENT, Call, Parked, Session, Wakeable, first_frame_bytes_max
 from sparklog_server.broker.standing import Standing
-from sparklog_server.broker.transactions import Transactions
+from sparklog_server.broker.transactions import Resolver, Transactions
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.coordinator.runtime import ShardWaits
 from sparklog_server.disk.door import Disk, StorageError
@@ -147,6 +147,10 @@ class Broker:
         self._is_started = True
         self._standing.begin(registration(settings, log_dirs, cluster_id, incarnation_id=Uuid(self._entropy(16))), now)
         return self._end_of_turn(now)
+
+    def resolve_by(self, resolver: Resolver) -> None:
+        """From now on `resolver` is asked what is to become of the exactly-once sink's transactions whose time is over."""
+        self._context.transactions.resolver = resolver
 
     def stop(self, now: Instant) -> list[Effect]:
         """Begin a clean stop: answer nothing more, make everything durable, then close the logs. `is_stopped` tells the end."""
@@ -268,8 +272,7 @@ class Broker:
         self._effects.extend(self._partitions.due_retention(now))
         self._effects.extend(self._partitions.due_cleaning(now))
         if not self.is_stopping:
-            for shards in self._context.coordinators:
-                shards.tick(now)
+            self._context.tick_shards(now)
         deadline = self._quorum.deadline()
         if deadline is not None and deadline <= now.mono_us:
             self._effects.extend(self._quorum.tick(now))
@@ -284,8 +287,7 @@ class Broker:
         if timers:
             earliest = earlier(earliest, timers[0][0])
         if not self.is_stopping:
-            for shards in self._context.coordinators:
-                earliest = earlier(earliest, shards.deadline())
+            earliest = earlier(earliest, self._context.shards_deadline())
         return earlier(earliest, self._quotas.deadline())
 
     # -- requests
@@ -434,8 +436,7 @@ class Broker:
         self._partitions.released.clear()
         for waiting in released:
             if isinstance(waiting, ShardWaits):
-                for shards in self._context.coordinators:
-                    shards.woken(waiting, now)
+                self._context.shards_woken(waiting, now)
                 continue
             call = waiting.call
             if call is None:

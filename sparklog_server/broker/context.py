@@ -5,7 +5,7 @@ from heapq import heapify, heappush
 from typing import NamedTuple
 
 from sparklog.effects import Effect, Run
-from sparklog.model import Instant, Micros, Ticket, Uuid
+from sparklog.model import Instant, Micros, Ticket, Uuid, earlier
 from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import Allow, Operation, Resource
 from sparklog_server.broker.live_settings import LiveSettings
@@ -17,6 +17,7 @@ from sparklog_server.broker.session import Call, Parked, Session, Waiting
 from sparklog_server.broker.shards import Shards
 from sparklog_server.broker.transactions import Transactions
 from sparklog_server.config.settings import BrokerSettings
+from sparklog_server.coordinator.runtime import ShardWaits
 from sparklog_server.metadata.image import MetadataImage, TopicImage
 from sparklog_server.replica.partitions import Partitions
 
@@ -123,6 +124,20 @@ class Context:
     def shard_loaded(self, ticket: Ticket, result: object, now: Instant) -> bool:
         """A job that loads a shard came back; False if the ticket is somebody else's."""
         return any(shards.finished(ticket, result, now) for shards in self.coordinators)
+
+    def shards_woken(self, waits: ShardWaits, now: Instant) -> None:
+        """The high watermark of a shard's partition has moved, or it is led no more."""
+        for shards in self.coordinators:
+            shards.woken(waits, now)
+
+    def tick_shards(self, now: Instant) -> None:
+        """Time has passed."""
+        for shards in self.coordinators:
+            shards.tick(now)
+
+    def shards_deadline(self) -> Micros | None:
+        """When `tick_shards` is wanted next."""
+        return earlier(self.groups.deadline(), self.transactions.shards.deadline())
 
     def topic_of_id(self, topic_id: bytes) -> TopicImage | None:
         """The topic of that id."""

@@ -85,9 +85,8 @@ def _why_not(context: Context, call: Call, asked: AddPartitionsToTxnTransaction,
     transactional_id = asked.transactional_id
     if not is_from_broker and not context.allow(call, Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id):
         return refused_add(asked, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    partitions = partitions_of(asked)
     codes: dict[TopicPartition, ErrorCode] = {}
-    for partition in sorted(partitions):
+    for partition in sorted(partitions_of(asked)):
         topic = partition.topic
         is_clients_own = topic not in INTERNAL_TOPICS and context.allow(call, Operation.WRITE, Resource.TOPIC, topic)
         if not is_from_broker and not is_clients_own:
@@ -95,7 +94,7 @@ def _why_not(context: Context, call: Call, asked: AddPartitionsToTxnTransaction,
         elif not is_there(context.image, partition):
             codes[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if codes:
-        return told(asked, dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | codes)
+        return told(asked, lambda one: codes.get(one, ErrorCode.OPERATION_NOT_ATTEMPTED))
     return None if transactional_id else refused_add(asked, ErrorCode.INVALID_REQUEST)
 
 

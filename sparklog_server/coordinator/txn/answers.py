@@ -1,6 +1,6 @@
 """What requests about partitions of transactions, and about transactions as such, are told."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, TopicPartition
@@ -30,12 +30,12 @@ def partitions_of(asked: AddPartitionsToTxnTransaction) -> frozenset[TopicPartit
     return frozenset(TopicPartition(topic.name, index) for topic in asked.topics for index in topic.partitions)
 
 
-def told(asked: AddPartitionsToTxnTransaction, codes: Mapping[TopicPartition, ErrorCode]) -> AddPartitionsToTxnResponse:
+def told(asked: AddPartitionsToTxnTransaction, code_for: Callable[[TopicPartition], ErrorCode]) -> AddPartitionsToTxnResponse:
     """The answer of one transaction, in the form of the newer versions."""
     topics = [
         AddPartitionsToTxnTopicResult(
             topic.name,
-            [AddPartitionsToTxnPartitionResult(index, codes[TopicPartition(topic.name, index)]) for index in topic.partitions],
+            [AddPartitionsToTxnPartitionResult(index, code_for(TopicPartition(topic.name, index))) for index in topic.partitions],
         )
         for topic in asked.topics
     ]
@@ -44,7 +44,7 @@ def told(asked: AddPartitionsToTxnTransaction, codes: Mapping[TopicPartition, Er
 
 def refused_add(asked: AddPartitionsToTxnTransaction, code: ErrorCode) -> AddPartitionsToTxnResponse:
     """One code for every partition."""
-    return told(asked, dict.fromkeys(partitions_of(asked), code))
+    return told(asked, lambda _: code)
 
 
 def added(asked: AddPartitionsToTxnTransaction) -> AddPartitionsToTxnResponse:
@@ -54,8 +54,7 @@ def added(asked: AddPartitionsToTxnTransaction) -> AddPartitionsToTxnResponse:
 
 def verified(asked: AddPartitionsToTxnTransaction, partitions: frozenset[TopicPartition]) -> AddPartitionsToTxnResponse:
     """Which of them take part; the others tell their producer to abort and begin anew (KIP-1050)."""
-    codes = {one: ErrorCode.NONE if one in partitions else ErrorCode.TRANSACTION_ABORTABLE for one in partitions_of(asked)}
-    return told(asked, codes)
+    return told(asked, lambda one: ErrorCode.NONE if one in partitions else ErrorCode.TRANSACTION_ABORTABLE)
 
 
 def described(
