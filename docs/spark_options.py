@@ -40,8 +40,7 @@ DIFFERENCES = """
 - **Loss** is judged by where the log starts: gaps that compaction or transactions left are none. `failOnDataLoss` also takes `warn` and
   `skip`; what a stream lost stands in its offsets from then on, by partition, under `lost`: at least so many offsets. What vanishes
   between planning and reading is told by a warning of the task alone.
-- **`minPartitions`** is a minimum that is kept, as far as there are offsets, where the connector rounds. With `maxRecordsPerPartition`
-  and `maxBytesPerPartition` a read has at most 100 000 tasks.
+- **`minPartitions`, `maxRecordsPerPartition` and `maxBytesPerPartition`** may not ask for more than 100 000 tasks.
 - **A micro-batch estimated below 1 MiB is one task**, unless one of the three options above is given.
 - **`minOffsetsPerTrigger`** puts nothing off with availableNow, which reads all that is there, and counts its delay from the last
   micro-batch that read something.

@@ -245,7 +245,7 @@ class Options:
         "bytes to read in one micro-batch, about: estimated from the sizes of the logs on the brokers' disks, as they are compressed there",
     )
     min_partitions: int | None = _option(
-        "minPartitions", _positive(INT32_MAX), None, "tasks to split a read into, at least; the largest ranges are cut first"
+        "minPartitions", _positive(INT32_MAX), None, "tasks to split a read into, about: large ranges are cut in proportion to their sizes"
     )
     max_records_per_partition: int | None = _option(
         "maxRecordsPerPartition", _positive(INT64_MAX), None, "offsets that one task reads at most"

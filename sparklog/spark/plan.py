@@ -5,10 +5,8 @@ ranges are half-open, `[start, limit)`. Gaps between offsets, left by compaction
 records are lost only where a range starts below the log start offset, or where a topic ends below what was already read of it.
 """
 
-import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from math import ceil, floor
 
 from sparklog.errors import SettingsError, SparklogError
@@ -227,24 +225,33 @@ def _most(r: OffsetRange, records_max: int | None, bytes_max: int | None, per_of
 
 
 def split(ranges: Sequence[OffsetRange], pieces_min: int | None) -> list[OffsetRange]:
-    """`ranges` cut into at least `pieces_min` pieces, always the one whose pieces are largest; never an empty piece."""
-    total = sum(map(len, ranges))
-    if pieces_min is None or len(ranges) >= min(pieces_min, total):
+    """`ranges` cut into about `pieces_min` pieces, in proportion to their sizes, as Spark's Kafka connector cuts them; no empty piece.
+
+    Small ranges that would be one piece anyway are left out of the proportion. Rounding may give a piece more or less.
+    """
+    if pieces_min is None or len(ranges) >= pieces_min:
         return list(ranges)
-    counts = [1] * len(ranges)
-    largest = [(-len(r), index) for index, r in enumerate(ranges)]
-    heapq.heapify(largest)
-    for _ in range(min(pieces_min, total, TASKS_MAX) - len(ranges)):
-        _, index = heapq.heappop(largest)
-        counts[index] += 1
-        heapq.heappush(largest, (-len(ranges[index]) / counts[index], index))  # type: ignore[misc]
-    return [piece for r, count in zip(ranges, counts, strict=True) for piece in _cut(r, count)]
+    total = sum(map(len, ranges))
+    small = [r for r in ranges if _share(len(r), total, pieces_min) == 1]
+    whole = {r.partition for r in small}
+    rest, rest_min = total - sum(map(len, small)), max(1, pieces_min - len(small))
+    cuts = [(r, 1 if r.partition in whole else _share(len(r), rest, rest_min)) for r in ranges]
+    return [piece for r, pieces in cuts for piece in _cut(r, pieces)]
+
+
+def _share(size: int, total: int, pieces: int) -> int:
+    return max(1, floor(float(size) / float(total) * pieces + 0.5))
 
 
 def _cut(whole: OffsetRange, pieces: int) -> list[OffsetRange]:
-    size = len(whole)
-    bounds = [Offset(whole.start + size * index // pieces) for index in range(pieces + 1)]
-    return [OffsetRange(whole.partition, low, high) for low, high in pairwise(bounds)]
+    """Pieces of equal size, the last ones larger by one where that does not come out even."""
+    cut: list[OffsetRange] = []
+    start = whole.start
+    for left in range(min(pieces, len(whole)), 0, -1):
+        limit = Offset(start + (whole.limit - start) // left)
+        cut.append(OffsetRange(whole.partition, start, limit))
+        start = limit
+    return cut
 
 
 def lost(ranges: Iterable[OffsetRange], log_start: Mapping[TopicPartition, Offset]) -> list[str]:

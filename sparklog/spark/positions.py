@@ -176,7 +176,8 @@ def _offset(value: object, where: str) -> int:
 
 
 def _timestamp(value: object, where: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= INT64_MAX:
+    # Brokers know -2 and -1 as earliest and latest in place of a time, and Spark's Kafka connector lets them through.
+    if isinstance(value, bool) or not isinstance(value, int) or not EARLIEST_OFFSET <= value <= INT64_MAX:
         raise ValueError(f"{value!r} is no timestamp for {where}: it is in milliseconds since 1970, from 0 to {INT64_MAX}")
     return value
 

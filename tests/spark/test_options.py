@@ -132,7 +132,7 @@ def test_the_brokers_must_be_named() -> None:
         ("startingoffsets", "2026-13-01T00:00:00Z", "no such day"),
         ("startingtimestamp", "soon", "milliseconds since 1970"),
         ("endingtimestamp", "-5", "-5 is no timestamp"),
-        ("startingoffsetsbytimestamp", '{"t":{"0":-1}}', "-1 is no timestamp for t-0"),
+        ("startingoffsetsbytimestamp", '{"t":{"0":-3}}', "-3 is no timestamp for t-0"),
         ("startingoffsetsbytimestampstrategy", "guess", "must be error or latest"),
         ("failondataloss", "maybe", "must be true, false, warn or skip"),
         ("maxtriggerdelay", "a while", "must be a length of time such as 500ms"),

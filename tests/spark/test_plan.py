@@ -191,18 +191,52 @@ def test_a_limit_in_bytes_takes_the_same_share_of_every_backlog(backlogs: list[i
 RANGES = st.lists(st.tuples(st.integers(0, 1000), st.integers(1, 1000)), min_size=1, max_size=6)
 
 
+def connectors_pieces(sizes: list[int], wanted: int) -> list[list[int]]:
+    """The sizes of the pieces of each range, as Spark's Kafka connector cuts them: rounded shares, remainders to the last."""
+    total = sum(sizes)
+
+    def share(size: int, of: int, parts: int) -> int:
+        return max(math.floor(float(size) / of * parts + 0.5), 1)
+
+    if len(sizes) >= wanted:
+        return [[size] for size in sizes]
+    unsplit = [size for size in sizes if share(size, total, wanted) == 1]
+    answer = []
+    for size in sizes:
+        parts = 1 if share(size, total, wanted) == 1 else share(size, total - sum(unsplit), max(wanted - len(unsplit), 1))
+        pieces, remaining = [], size
+        for part in range(parts):
+            pieces.append(remaining // (parts - part))
+            remaining -= pieces[-1]
+        answer.append([piece for piece in pieces if piece])
+    return answer
+
+
 @given(RANGES, st.integers(1, 60))
-def test_splitting_keeps_every_offset_once_and_reaches_the_number_asked_for(sizes: list[tuple[int, int]], wanted: int) -> None:
+def test_splitting_keeps_every_offset_once_in_the_pieces_of_sparks_kafka_connector(sizes: list[tuple[int, int]], wanted: int) -> None:
     ranges = [piece(TopicPartition("t", i), start, start + size) for i, (start, size) in enumerate(sizes)]
     pieces = plan.split(ranges, wanted)
     offsets = [(p.partition, offset) for p in pieces for offset in range(p.start, p.limit)]
     assert offsets == [(r.partition, offset) for r in ranges for offset in range(r.start, r.limit)]
-    assert len(pieces) == max(len(ranges), min(wanted, sum(map(len, ranges))))
-    assert all(len(p) for p in pieces)
+    expected = connectors_pieces([size for _, size in sizes], wanted)
+    assert [[len(p) for p in pieces if p.partition == r.partition] for r in ranges] == expected
 
 
-def test_the_larger_range_is_split_first() -> None:
-    assert plan.split([piece(A, 0, 10), piece(B, 0, 100)], 3) == [piece(A, 0, 10), piece(B, 0, 50), piece(B, 50, 100)]
+@pytest.mark.parametrize(
+    ("sizes", "wanted", "pieces"),
+    [
+        ([10, 100], 3, [[10], [50, 50]]),
+        ([7], 5, [[1, 1, 1, 2, 2]]),
+        ([500, 500], 7, [[125] * 4, [125] * 4]),
+        ([3], 40, [[1, 1, 1]]),
+        ([1, 1], 1, [[1], [1]]),
+        ([2**62], 4, [[2**60] * 4]),
+    ],
+)
+def test_known_pieces(sizes: list[int], wanted: int, pieces: list[list[int]]) -> None:
+    ranges = [piece(TopicPartition("t", i), 0, size) for i, size in enumerate(sizes)]
+    cut = plan.split(ranges, wanted)
+    assert [[len(p) for p in cut if p.partition == r.partition] for r in ranges] == pieces
 
 
 @given(RANGES, st.integers(1, 60) | st.none(), st.integers(1, 1200) | st.none(), st.integers(1, 5000) | st.none())
@@ -214,7 +248,7 @@ def test_tasks_hold_every_offset_once_and_keep_every_limit(sizes, pieces_min, re
     assert offsets == [(r.partition, offset) for r in ranges for offset in range(r.start, r.limit)]
     assert all(len(p) <= (records_max or len(p)) for p in pieces)
     assert all(len(p) == 1 or len(p) * 10 <= (bytes_max or len(p) * 10) for p in pieces)
-    assert len(tasks) >= min(pieces_min or 0, len(offsets))
+    assert all(len(p) for p in pieces)
 
 
 def test_a_tiny_micro_batch_is_one_task_unless_tasks_were_asked_for() -> None:
