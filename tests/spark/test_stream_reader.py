@@ -387,3 +387,33 @@ def test_client_settings_reach_the_client(servers: str) -> None:
     given = {"kafka.bootstrap.servers": servers, "subscribe": "t", "kafka.isolation.level": "read_committed", "kafka.client.id": "me"}
     client = Options.parse(given).client
     assert (client.isolation_level, client.client_id) == ("read_committed", "me")
+
+
+def in_transactions(servers: str, topic: str, *transactions: tuple[list[str], bool]) -> None:
+    """Values written in transactions, each committed or aborted."""
+    confluent_kafka = pytest.importorskip("confluent_kafka", reason="needs a transactional producer")
+    producer = confluent_kafka.Producer({"bootstrap.servers": servers, "transactional.id": f"writer-of-{topic}"})
+    producer.init_transactions(30)
+    for values, is_committed in transactions:
+        producer.begin_transaction()
+        for value in values:
+            producer.produce(topic, value)
+        producer.flush(30)
+        (producer.commit_transaction if is_committed else producer.abort_transaction)(30)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 100])
+def test_committed_records_are_read_once_wherever_a_batch_ends_among_markers(
+    servers: str, make_topic: MakeTopic, make_reader: Any, limit: int
+) -> None:
+    topic = make_topic()
+    in_transactions(servers, topic, (["a", "b"], True), (["c"], False), (["d"], True))
+    reader = make_reader(topic, **{"kafka.isolation.level": "read_committed"}, maxOffsetsPerTrigger=limit)
+    start = reader.initialOffset()
+    ends = to_the_end(reader, start)
+    assert ends[-1]["off"] == {topic: {"0": 7}}
+    assert len(ends) == -(-7 // limit)
+    batches = zip([start, *ends], ends, strict=False)
+    tasks = [task for first, last in batches for task in reader.partitions(first, last)]
+    values = [value for task in tasks for rows in reader.read(task) for value in rows.column("value").to_pylist()]
+    assert values == [b"a", b"b", b"d"]
