@@ -51,7 +51,7 @@ _REMEDIES: Final = {
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "this principal may not WRITE with the transactional id",
     ErrorCode.INVALID_PRODUCER_ID_MAPPING: "the coordinator has forgotten the producer: transactional.id.expiration.ms has passed",
     ErrorCode.UNSUPPORTED_VERSION: "the broker is too old for it",
-    ErrorCode.INVALID_TXN_STATE: "the coordinator knows of no such transaction",
+    ErrorCode.INVALID_TXN_STATE: "it was ended otherwise: perhaps it took longer than transaction.timeout.ms",
 }
 
 

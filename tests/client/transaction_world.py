@@ -6,6 +6,7 @@
     refuse REQUEST CODE [times=N]       the next N of these requests are answered with the error
     lose REQUEST [times=N] [done=yes]   the connection breaks before the answer; with `done` the broker did what was asked
     unreachable NODE ms=N         no connection to that broker for so long      move NODE     coordinators are there from now on
+    exhaust                       the epochs of the producer id are used up: the next one belongs to a new id
     run MILLISECONDS              lets time pass
 
 Told are the requests with their version and what the answer said, what the calls came to, batches that are done, and the state if it
@@ -184,6 +185,10 @@ class TransactionWorld:
 
     def _move(self, node: str) -> None:
         self._broker.coordinator = int(node)
+
+    def _exhaust(self) -> None:
+        self._broker.producer_id += 1
+        self._broker.epoch = -1
 
     def _run(self, milliseconds: str) -> None:
         self._pass(int(milliseconds) * 1000)
