@@ -1,15 +1,12 @@
 """The states of a transaction, and what each move changes of it.
 
-                    add                        end: commit                    all markers written
-    Empty ───────────────► Ongoing ─────────────────────► PrepareCommit ────────────────────────► CompleteCommit
-      ▲                    │  ▲ │                                                                    │
-      │ init               │  │ └─ end: abort ──────────► PrepareAbort ─────────────────────────► CompleteAbort
-      │                    │  └────── add ─────────────────  ▲ ▲ ─────────────────────────────────── │ │
-      └────────────────────┼─────────────────────────────────┼─┼──────────────── init ───────────────┘ │
-                           └─ init, timeout ─► PrepareEpochFence (never written)                       │
-                                  abort without a transaction (TV2), from Empty and Complete* ─────────┘
-
-    Empty, Complete* ─── nobody uses the id any more ───► Dead: a tombstone, and forgotten
+    Empty ────────── add ──────────► Ongoing          add: also from Complete*, the next transaction begins
+    Ongoing ──────── end: commit ──► PrepareCommit ── all markers written ──► CompleteCommit
+    Ongoing ──────── end: abort ───► PrepareAbort ─── all markers written ──► CompleteAbort
+    Ongoing ──────── init, timeout ► PrepareEpochFence (never written) ─────► PrepareAbort
+    Empty, Complete* ─ end: abort ─► PrepareAbort     TV2 only: an abort of nothing
+    Empty, Complete* ─ init ───────► Empty
+    Empty, Complete* ─ unused ─────► Dead: a tombstone, and forgotten
 
 In TV1 a producer keeps its epoch from transaction to transaction. In TV2 (KIP-890) every end bumps it: the markers carry the new epoch,
 and so does the answer to EndTxn. When epochs run out, the id goes on with another producer id.
