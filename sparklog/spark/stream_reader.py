@@ -182,6 +182,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return plan.begin_anew(current, found)
 
     def _has_news(self, until: Micros) -> bool:
+        if not self._topics.ends:
+            time.sleep(IDLE_WAIT_US / 1e6)  # a pattern that matches nothing yet
+            return False
         self._standing.watch(self._topics.ends)
         return self._standing.wait(until)
 
