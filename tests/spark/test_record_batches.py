@@ -110,3 +110,20 @@ def test_typed_columns_are_made_of_what_is_read(servers: str, make_topic: MakeTo
     (batch,) = record_batches(given, schema, ranges(topic, {0: 3}))
     assert batch["value"].to_pylist() == [{"a": 1, "b": "x"}, None, None]
     assert [told and told["value"] for told in batch["_corrupt"].to_pylist()] == [None, b"?", None]
+
+
+@pytest.mark.long
+def test_memory_stays_flat_while_much_is_read(servers: str, make_topic: MakeTopic) -> None:
+    topic, count = make_topic(), 300_000
+    with Producer(bootstrap_servers=servers, linger_ms=20) as producer:
+        for _ in range(count):
+            producer.send(topic, value=bytes(1000))
+    given = options(servers)
+    resident: list[int] = []
+    rows = 0
+    for batch in record_batches(given, source_schema(given), ranges(topic, {0: count})):
+        rows += batch.num_rows
+        if rows > count // 3:
+            resident.append(psutil.Process().memory_info().rss)
+    assert rows == count
+    assert max(resident) - min(resident) < 64 << 20
