@@ -83,3 +83,12 @@ def test_update_mode_is_refused_by_spark_for_every_python_sink_and_foreach_batch
     assert outcome["kafka"] == "written"
     assert isinstance(outcome["sparklog"], Refused)
     assert len(bench.alike(by_batches)) == 2  # type: ignore[arg-type]
+
+
+def test_an_end_of_a_stream_by_timestamp_is_refused_by_ours_and_overlooked_by_the_other(bench: Bench, records: str) -> None:
+    def program(side: Side) -> object:
+        return len(side.batches(side.stream(subscribe=records, startingOffsets="earliest", endingTimestamp="1"))[0])
+
+    outcome = outcomes(program, bench.spark, bench.servers, bench.directory)
+    assert outcome["kafka"] == 15
+    assert isinstance(outcome["sparklog"], Refused)
