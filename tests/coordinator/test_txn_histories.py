@@ -164,3 +164,23 @@ def test_what_is_about_to_end_goes_on_after_a_reload_at_every_point() -> None:
         for transactional_id in sorted(told):
             world.run(f"written {transactional_id}")
         assert not [one for one in world.shard.transactions.values() if one.state in ENDING]
+
+
+def test_every_unused_id_is_forgotten_however_many_there_are() -> None:
+    world = TxnWorld(SETTINGS)
+    for number in range(250):
+        world.run(f"init id-{number}")
+    world.advance(320)
+    assert list(world.shard.transactions) == []
+    world.reload()
+    assert list(world.shard.transactions) == []
+
+
+def test_many_that_time_out_at_once_are_all_aborted_and_each_tells_its_markers() -> None:
+    world = TxnWorld(SETTINGS)
+    for number in range(250):
+        world.run(f"init id-{number} timeout=5")
+        world.run(f"add id-{number} t-{number} v=5")
+    world.advance(20)
+    assert len(world.due) == 250
+    assert {one.state for one in world.shard.transactions.values()} == {State.PREPARE_ABORT}

@@ -398,9 +398,9 @@ class TxnShard:
         if self._looked_for is None:
             self._looked_for = iter(list(self.transactions))
         records: list[CoordinatorRecord] = []
+        transactional_id: str | None = ""
         for _ in range(_LOOKED_AT_ONCE_MAX):
-            transactional_id = next(self._looked_for, None)
-            if transactional_id is None or len(records) == _AT_ONCE_MAX:
+            if len(records) == _AT_ONCE_MAX or (transactional_id := next(self._looked_for, None)) is None:
                 break
             transaction = self.transactions.get(transactional_id)
             if transaction is None or not may_be_forgotten(transaction):
