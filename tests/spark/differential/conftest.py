@@ -42,6 +42,13 @@ def servers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
             yield broker.bootstrap_servers
 
 
+@pytest.fixture
+def admin(servers: str) -> Iterator[Admin]:
+    """One for each test: the whole suite takes longer than a broker keeps a connection that is not used."""
+    with Admin(bootstrap_servers=servers) as admin:
+        yield admin
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _registered(spark: SparkSession) -> None:
     import sparklog
@@ -106,10 +113,11 @@ def bench(spark: SparkSession, servers: str, admin: Admin, fill: Callable[[str, 
 
 
 @pytest.fixture(scope="session")
-def records(servers: str, admin: Admin, fill: Callable[[str, Sequence[Sent]], None]) -> str:
+def records(servers: str, fill: Callable[[str, Sequence[Sent]], None]) -> str:
     """A topic of three partitions, ten records in the first, five in the second and none in the third: keys, nulls, headers, times."""
     name = new_name("records")
-    admin.create_topics([NewTopic(name, 3, configs={"retention.ms": "-1"})])
+    with Admin(bootstrap_servers=servers) as admin:
+        admin.create_topics([NewTopic(name, 3, configs={"retention.ms": "-1"})])
     first = [Sent(b"v%d" % n, b"k%d" % n, 0, [("h", b"x"), ("h", b""), ("n", None)] if n % 3 == 0 else []) for n in range(10)]
     second = [Sent(None, b"key", 1), Sent(b"", b"", 1), Sent(b"no key", None, 1), Sent(None, None, 1), Sent(b"last", b"k", 1)]
     fill(name, first + second)

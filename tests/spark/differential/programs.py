@@ -107,7 +107,7 @@ def assert_alike(program: Program, spark: SparkSession, servers: str, directory:
     outcome = outcomes(program, spark, servers, directory)
     for name, result in outcome.items():
         assert not isinstance(result, Refused), f"{name} refused: {result.text[:3000]}"
-    assert outcome["sparklog"] == outcome["kafka"]
+    assert outcome["sparklog"] == outcome["kafka"], f"\nsparklog: {outcome['sparklog']}\nkafka:    {outcome['kafka']}"
     return outcome["sparklog"]
 
 
