@@ -3,7 +3,6 @@
 What is the same in every row, the topic and the partition, is built once for the largest number of rows seen and sliced after that.
 """
 
-from array import array
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -84,10 +83,8 @@ class ArrowColumns:
         if rows <= self._constant_rows:
             return
         self._constant_rows = rows = max(rows, 2 * self._constant_rows, _ROWS_MIN)
-        topic = self._partition.topic.encode()
-        ends = array("i", range(0, (rows + 1) * len(topic), len(topic))).tobytes()
-        self._topics = _binary(pa.string(), rows, BinaryColumn(None, ends, topic * rows))
-        self._partitions = _fixed(pa.int32(), rows, array("i", [self._partition.partition]).tobytes() * rows)
+        self._topics = pa.repeat(pa.scalar(self._partition.topic, pa.string()), rows)
+        self._partitions = pa.repeat(pa.scalar(self._partition.partition, pa.int32()), rows)
 
 
 def _binary(kind: pa.DataType, count: int, column: BinaryColumn | None) -> pa.Array:
