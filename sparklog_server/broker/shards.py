@@ -106,7 +106,7 @@ class Shards:
         tickets: Callable[[], Ticket],
         entropy: Callable[[int], bytes],
         trace: Trace,
-        sought: Callable[[str, Instant], None] = lambda key, now: None,
+        sought: Callable[[str, Instant], None] = lambda _key, _now: None,
     ) -> None:
         self.sought = sought
         """Called with every key whose coordinator somebody asks for."""

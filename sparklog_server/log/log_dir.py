@@ -39,7 +39,7 @@ from .identity import (
     write_topic_id,
 )
 from .partition_log import PartitionLog
-from .recovery import EPOCH_FILE
+from .recovery import EPOCH_FILE, begin
 from .segment import LOG_SUFFIX, file_name
 from .settings import LogSettings
 
@@ -236,12 +236,13 @@ class LogDir:
         assert not any(self.is_vouched(one.topic_partition) for one in wanted)
         disk, path = self._disk, self.path
 
-        def begin() -> list[PartitionLog]:
+        def begin_all() -> list[PartitionLog]:
             # The handles go when this returns: a job may not keep descriptors, and the logs open theirs on need.
             files: list[DiskFile] = []
-            disk.make_directory(*(f"{path}/{one.topic_partition}" for one in wanted))
-            for one in wanted:
-                directory = f"{path}/{one.topic_partition}"
+            directories = [f"{path}/{one.topic_partition}" for one in wanted]
+            disk.make_directory(*directories)
+            strange = frozenset(directory for directory in directories if disk.list(directory))
+            for one, directory in zip(wanted, directories, strict=True):
                 disk.open(f"{directory}/{file_name(0, LOG_SUFFIX)}", create=True)  # empty: there is only its name to lose
                 files.append(write_topic_id(disk, directory, one.topic_id))
                 if one.leader_epoch >= 0:
@@ -252,15 +253,19 @@ class LogDir:
             disk.sync(files)
             files.clear()
             logs: list[PartitionLog] = []
-            for one in wanted:
-                log = PartitionLog.open(disk, f"{path}/{one.topic_partition}", one.topic_partition, one.topic_id, one.settings, now=now)
+            for one, directory in zip(wanted, directories, strict=True):
+                if directory not in strange:
+                    found = begin(disk, directory, one.leader_epoch)
+                    logs.append(PartitionLog(disk, directory, one.topic_partition, one.topic_id, one.settings, found, now))
+                    continue
+                log = PartitionLog.open(disk, directory, one.topic_partition, one.topic_id, one.settings, now=now)
                 # Opening forgets an epoch that has no record yet, but the file has it.
                 log.epochs.assign(one.leader_epoch, Offset(0))
                 log.epochs.is_saved = True
                 logs.append(log)
             return logs
 
-        return begin
+        return begin_all
 
     def adopt(self, log: PartitionLog) -> None:
         """Take a log that was begun into service."""

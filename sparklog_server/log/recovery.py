@@ -39,6 +39,7 @@ from .txn_index import TXN_INDEX_SUFFIX
 
 EPOCH_FILE = "leader-epoch-checkpoint"
 _LEFT_OVER_SUFFIXES = (".tmp", ".deleted", ".cleaned")
+_START = Offset(0)
 _INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 
 
@@ -117,6 +118,16 @@ def recover(
         end_offset if was_clean and doubtful >= len(segments) else min(recovery_point, end_offset),
         unsynced,
     )
+
+
+def begin(disk: Disk, directory: str, leader_epoch: LeaderEpoch) -> Recovered:
+    """A log that nothing was written to yet: its directory has an empty first segment and, unless it is -1, `leader_epoch` in its file."""
+    epochs = EpochCache()
+    epochs.assign(leader_epoch, _START)
+    epochs.is_saved = True
+    segment = Segment.open(disk, directory, _START)
+    assert segment.file.size == 0, segment.file.path
+    return Recovered([segment], epochs, ProducerState(), _START, _START, _START, _START, [])
 
 
 def _open_segments(disk: Disk, directory: str) -> list[Segment]:
