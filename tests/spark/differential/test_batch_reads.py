@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame
 from tests.spark.differential.conftest import FIRST_MS, Bench, Sent
 from tests.spark.differential.programs import Side, rows_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.compat]
+pytestmark = [pytest.mark.spark, pytest.mark.compat, pytest.mark.timeout(300)]  # the first of them starts two kinds of workers
 
 T = "$records"
 """Stands for the topic in the options below."""

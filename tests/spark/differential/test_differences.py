@@ -7,7 +7,7 @@ import pytest
 from tests.spark.differential.conftest import FIRST_MS, Bench
 from tests.spark.differential.programs import Refused, Side, new_name, outcomes, rows_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.compat, pytest.mark.long]
+pytestmark = [pytest.mark.spark, pytest.mark.compat, pytest.mark.long, pytest.mark.timeout(300)]
 
 
 def test_a_misspelt_option_is_refused_by_ours_since_ignoring_it_would_read_the_wrong_records(bench: Bench, records: str) -> None:

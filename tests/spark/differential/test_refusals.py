@@ -5,7 +5,7 @@ import pytest
 from tests.spark.differential.conftest import FIRST_MS, Bench
 from tests.spark.differential.programs import Side, rows_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.compat]
+pytestmark = [pytest.mark.spark, pytest.mark.compat, pytest.mark.timeout(300)]  # the first of them starts two kinds of workers
 
 T = "$topic"
 LATE = str(FIRST_MS + 10_000_000)

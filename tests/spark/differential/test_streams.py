@@ -10,7 +10,7 @@ from sparklog import TopicPartition
 from tests.spark.differential.conftest import FIRST_MS, Bench, Sent
 from tests.spark.differential.programs import Side, new_name, rows_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.compat]
+pytestmark = [pytest.mark.spark, pytest.mark.compat, pytest.mark.timeout(300)]  # the first of them starts two kinds of workers
 
 T = "$topic"
 AFTER_3 = str(FIRST_MS + 3000)

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.spark.differential.conftest import Bench, Sent
 from tests.spark.differential.programs import Side, new_name
 
-pytestmark = [pytest.mark.spark, pytest.mark.compat]
+pytestmark = [pytest.mark.spark, pytest.mark.compat, pytest.mark.timeout(300)]  # the first of them starts two kinds of workers
 
 Content = dict[int, list[tuple[object, ...]]]
 PARTITIONS = 4
