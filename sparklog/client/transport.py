@@ -142,7 +142,7 @@ class Network:
         Raises the failure of the request, or RequestTimeout naming the last trouble if no broker could be reached by `deadline`.
         """
         token = object()
-        others: list[Answer] = []
+        others = self._poll(now_us())  # while nobody asked, idle connections may have been closed
         is_sent = False
         try:
             while True:
@@ -376,6 +376,9 @@ class Network:
             while True:
                 buffer = connection.buffer()
                 size = sock.recv_into(buffer)
+                if size == 0 and connection.state is State.READY and connection.in_flight == 0:
+                    self._drop(link)  # brokers close what is idle for long
+                    return
                 if size == 0:
                     self._fail(link, broken("the broker closed the connection"))
                     return
