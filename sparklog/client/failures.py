@@ -62,6 +62,10 @@ class UnknownTopic(SparklogError):
     """A topic or partition that the cluster does not have."""
 
 
+class TopicMadeAnew(UnknownTopic):
+    """A topic was deleted, and another one has its name by now: its offsets are none of the old one's."""
+
+
 class CommitFailed(SparklogError):
     """Offsets were not committed: this member is not, or no longer, in the group, and others may read the same again. Poll, then go on."""
 

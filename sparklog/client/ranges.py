@@ -6,17 +6,18 @@ from typing import Final, Self
 
 from sparklog.client.chunk import Aborted, whole_batches, without_aborted
 from sparklog.client.cluster import NO_NODE
-from sparklog.client.failures import CorruptRecords, OffsetOutOfRange, UnknownTopic
+from sparklog.client.failures import CorruptRecords, OffsetOutOfRange, TopicMadeAnew, UnknownTopic
 from sparklog.client.offsets import EARLIEST, ISOLATION_LEVELS, LATEST, list_offsets
 from sparklog.client.settings import ClientSettings, IsolationLevel
 from sparklog.client.transport import Network, now_us
 from sparklog.errors import BrokerError, ErrorCode, RequestTimeout, SparklogError, code_of
-from sparklog.model import Micros, TopicPartition
+from sparklog.model import ZERO_UUID, Micros, TopicPartition, Uuid
 from sparklog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from sparklog.wire.schema import ZERO_UUID
 
 FETCH_BYTES: Final = 8 << 20
 VERSION_BEFORE_TOPIC_IDS: Final = 12
+LOOKS_MAX: Final = 3
+"""How often brokers are asked for a topic: one may not have heard of it yet, or still tell of the one that had its name before."""
 
 
 class RangeReader:
@@ -29,32 +30,33 @@ class RangeReader:
         self._network = Network(settings)
         self._network.allow_auto_create = False
 
-    def read(self, topic: str, partition: int, start: int, limit: int) -> Iterator[memoryview]:
+    def read(self, topic: str, partition: int, start: int, limit: int, *, topic_id: Uuid = ZERO_UUID) -> Iterator[memoryview]:
         """Whole batches, many in a view, that hold the records `[start, limit)`; the next Fetch is under way while a view is used.
 
         The first batch may begin before `start` and the last one end beyond `limit`: the caller leaves those records out. A view's bytes
         stay as they are while somebody holds it, but holding many costs memory. CRCs are checked by whoever decodes.
-        Raises OffsetOutOfRange if `start` is no longer (or not yet) in the log, CorruptRecords, UnknownTopic, and RequestTimeout after
-        `default_api_timeout_ms` without a record. Offsets missing in the log (compaction, transactions) are passed over.
+        Raises OffsetOutOfRange if `start` is no longer (or not yet) in the log, CorruptRecords, UnknownTopic, TopicMadeAnew if the topic
+        is not the one with `topic_id` (zeros: any will do), and RequestTimeout after `default_api_timeout_ms` without a record. Offsets
+        missing in the log (compaction, transactions) are passed over.
 
         Read-committed, batches of aborted transactions are left out, and a `limit` beyond the last stable offset is waited for; control
         batches are the caller's to leave out, and a range may begin or end on them.
         """
         topic_partition = TopicPartition(topic, partition)
-        self._find(topic_partition)
+        self._find(topic_partition, topic_id)
         offset = start
         deadline = self._deadline()
-        fetch = _Fetch(topic_partition, offset)
+        fetch = _Fetch(topic_partition, topic_id, offset)
         # The answer to a Fetch that nobody waits for any more is passed over: its token is another one.
         while offset < limit:
             told = self._answer(fetch, deadline)
             records = None if told is None else self._records(topic_partition, told, offset, deadline)
             if told is None or records is None:
-                fetch = _Fetch(topic_partition, offset)
+                fetch = _Fetch(topic_partition, topic_id, offset)
                 continue
             views, offset = self._cut(topic_partition, told, records, offset, limit)
             deadline = self._deadline()
-            fetch = _Fetch(topic_partition, offset)
+            fetch = _Fetch(topic_partition, topic_id, offset)
             if offset < limit:
                 self._send(fetch)
             # Nothing of ours may hold the bytes while the next ones arrive, else their buffer cannot be used again.
@@ -77,21 +79,39 @@ class RangeReader:
     def _deadline(self) -> Micros:
         return Micros(now_us() + self._settings.default_api_timeout_ms * 1000)
 
-    def _find(self, topic_partition: TopicPartition) -> None:
+    def _find(self, topic_partition: TopicPartition, topic_id: Uuid) -> None:
+        """Know the partition. What is known may be old: the topic may be new, have grown since or have been made anew."""
         network, deadline = self._network, self._deadline()
-        network.wait_for_topic(topic_partition.topic, deadline, is_patient=False)
-        if network.cluster.partition(topic_partition) is None:
-            # What is known may be old: the topic may have grown since.
+        for looks_left in reversed(range(LOOKS_MAX)):
+            try:
+                network.wait_for_topic(topic_partition.topic, deadline, is_patient=False)
+                self._require(topic_partition, topic_id)
+                return
+            except UnknownTopic:
+                if not looks_left:
+                    raise
             answers = network.cluster.answers
             network.cluster.refresh_soon()
             while network.cluster.answers == answers and now_us() < deadline:
                 network.poll(deadline)
-        if network.cluster.partition(topic_partition) is None:
-            raise UnknownTopic(f"topic {topic_partition.topic!r} has no partition {topic_partition.partition}")
+
+    def _require(self, topic_partition: TopicPartition, topic_id: Uuid) -> None:
+        """The partition is known, and it is one of that topic."""
+        cluster, topic = self._network.cluster, topic_partition.topic
+        if cluster.partition(topic_partition) is None:
+            raise UnknownTopic(f"topic {topic!r} has no partition {topic_partition.partition}")
+        if self._is_another(topic, topic_id):
+            raise TopicMadeAnew(f"topic {topic!r} was deleted and made anew")
+
+    def _is_another(self, topic: str, topic_id: Uuid) -> bool:
+        known = self._network.cluster.id_of(topic)
+        return topic_id not in (ZERO_UUID, known) and known != ZERO_UUID
 
     def _send(self, fetch: "_Fetch") -> None:
         """Send the Fetch if the leader is known and ready; else it stays unsent."""
         cluster, partition = self._network.cluster, fetch.topic_partition
+        if self._is_another(partition.topic, fetch.topic_id) or partition.topic in cluster.errors:
+            self._find(partition, fetch.topic_id)
         node, view = cluster.leader(partition), cluster.partition(partition)
         if node == NO_NODE or view is None:
             cluster.refresh_soon()
@@ -179,10 +199,11 @@ class RangeReader:
 class _Fetch:
     """One Fetch: the token of its request."""
 
-    __slots__ = ("is_sent", "last_error", "offset", "topic_partition")
+    __slots__ = ("is_sent", "last_error", "offset", "topic_id", "topic_partition")
 
-    def __init__(self, topic_partition: TopicPartition, offset: int) -> None:
+    def __init__(self, topic_partition: TopicPartition, topic_id: Uuid, offset: int) -> None:
         self.topic_partition = topic_partition
+        self.topic_id = topic_id
         self.offset = offset
         self.is_sent = False
         self.last_error: SparklogError | None = None

@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from sparklog.errors import SettingsError
-from sparklog.model import Offset, TopicPartition
+from sparklog.model import ZERO_UUID, Offset, TopicPartition
 from sparklog.spark import plan, positions
 from sparklog.spark.loss import still_there
 from sparklog.spark.offsets import PartitionOffsets
@@ -32,12 +32,14 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         with SubscribedTopics(self._options) as topics:
-            partitions = topics.look().partitions
+            now = topics.look()
+            partitions = now.partitions
             earliest, latest = topics.earliest(partitions), topics.latest(partitions)
             start, end = self._bounds(topics, earliest, latest)
             if self._options.late_binding:
-                return [InputPartition((OffsetRange(tp, start[tp], max(start[tp], end[tp])),)) for tp in partitions]
-            ranges = still_there(plan.ranges_of(start, end), earliest, self._options)
+                whole = [OffsetRange(tp, start[tp], max(start[tp], end[tp]), now.ids.get(tp.topic, ZERO_UUID)) for tp in partitions]
+                return [InputPartition((r,)) for r in whole]
+            ranges = still_there(plan.ranges_of(start, end, now.ids), earliest, self._options)
             estimates = self._estimates(topics, earliest, latest)
         pieces = plan.tasks(
             ranges,
@@ -86,7 +88,7 @@ class BatchReader(DataSourceReader):
             else positions.resolve(start, option=option, earliest=earliest, latest=latest)
         )
         ends = positions.resolve(end, option=option, earliest=earliest, latest=latest)
-        ranges = [OffsetRange(tp, begins[tp], ends[tp]) for tp in partitions]
+        ranges = [piece.between(begins[piece.partition], ends[piece.partition]) for piece in pieces]
         return still_there([r for r in ranges if len(r)], earliest, self._options)
 
     def _estimates(self, topics: SubscribedTopics, earliest: PartitionOffsets, latest: PartitionOffsets) -> SizeEstimates:

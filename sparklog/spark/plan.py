@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import ceil, floor
 
 from sparklog.errors import SettingsError, SparklogError
-from sparklog.model import Offset, TopicPartition, Uuid
+from sparklog.model import ZERO_UUID, Offset, TopicPartition, Uuid
 from sparklog.spark.offsets import PartitionOffsets, StreamOffset
 from sparklog.spark.positions import INT64_MAX
 
@@ -29,9 +29,15 @@ class OffsetRange:
     partition: TopicPartition
     start: Offset
     limit: Offset
+    topic_id: Uuid = ZERO_UUID
+    """Of the topic that the offsets were told of; zeros where nobody knows, and then any topic of that name will do."""
 
     def __len__(self) -> int:
         return max(0, self.limit - self.start)
+
+    def between(self, start: Offset, limit: Offset) -> "OffsetRange":
+        """Other offsets of the same partition."""
+        return OffsetRange(self.partition, start, limit, self.topic_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,16 +178,16 @@ def ranges_between(start: StreamOffset, end: StreamOffset, earliest: PartitionOf
         begins = start.start_in(end, tp)
         if begins is None:
             begins = (earliest or {}).get(tp, end.reached[tp])
-        ranges.append(OffsetRange(tp, begins, end.reached[tp]))
+        ranges.append(OffsetRange(tp, begins, end.reached[tp], end.ids.get(tp.topic, ZERO_UUID)))
     return [r for r in ranges if len(r)]
 
 
-def ranges_of(start: PartitionOffsets, end: PartitionOffsets) -> list[OffsetRange]:
-    """What a batch read from `start` to `end` reads, without empty ranges, in order of partition."""
+def ranges_of(start: PartitionOffsets, end: PartitionOffsets, ids: Mapping[str, Uuid]) -> list[OffsetRange]:
+    """What a batch read from `start` to `end` reads of the topics with these ids, without empty ranges, in order of partition."""
     for tp in sorted(start):
         if start[tp] > end[tp]:
             raise SettingsError(f"{tp}: startingOffsets {start[tp]} lies beyond the end of the read at offset {end[tp]}")
-    return [OffsetRange(tp, start[tp], end[tp]) for tp in sorted(end) if end[tp] > start[tp]]
+    return [OffsetRange(tp, start[tp], end[tp], ids.get(tp.topic, ZERO_UUID)) for tp in sorted(end) if end[tp] > start[tp]]
 
 
 def tasks(
@@ -249,7 +255,7 @@ def _cut(whole: OffsetRange, pieces: int) -> list[OffsetRange]:
     start = whole.start
     for left in range(min(pieces, len(whole)), 0, -1):
         limit = Offset(start + (whole.limit - start) // left)
-        cut.append(OffsetRange(whole.partition, start, limit))
+        cut.append(whole.between(start, limit))
         start = limit
     return cut
 
@@ -268,7 +274,7 @@ def lost(ranges: Iterable[OffsetRange], log_start: Mapping[TopicPartition, Offse
 
 def without_lost(ranges: Iterable[OffsetRange], log_start: Mapping[TopicPartition, Offset]) -> list[OffsetRange]:
     """What is still there of `ranges`."""
-    kept = (OffsetRange(r.partition, Offset(max(r.start, log_start[r.partition])), r.limit) for r in ranges if r.partition in log_start)
+    kept = (r.between(Offset(max(r.start, log_start[r.partition])), r.limit) for r in ranges if r.partition in log_start)
     return [r for r in kept if len(r)]
 
 

@@ -10,7 +10,7 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from sparklog.client.failures import OffsetOutOfRange
+from sparklog.client.failures import OffsetOutOfRange, UnknownTopic
 from sparklog.client.ranges import RangeReader
 from sparklog.model import Offset
 from sparklog.spark import plan
@@ -68,7 +68,7 @@ def _of_range(
     start = piece.start
     while start < piece.limit:
         try:
-            for batches in reader.read(piece.partition.topic, piece.partition.partition, start, piece.limit):
+            for batches in reader.read(piece.partition.topic, piece.partition.partition, start, piece.limit, topic_id=piece.topic_id):
                 for rows, next_offset in columns.record_batches(batches, start, piece.limit):
                     if rows.num_rows:
                         yield rows
@@ -79,6 +79,8 @@ def _of_range(
             log_start = Offset(error.log_start_offset)
             if not start < log_start:
                 raise
-            left = OffsetRange(piece.partition, start, piece.limit)
-            report_loss(plan.lost([left], {piece.partition: log_start}), options)
+            report_loss(plan.lost([piece.between(start, piece.limit)], {piece.partition: log_start}), options)
             start = log_start
+        except UnknownTopic as error:
+            report_loss([f"{error}; offsets {start} to {piece.limit - 1} of {piece.partition} are gone with it"], options)
+            return

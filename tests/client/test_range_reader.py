@@ -1,6 +1,9 @@
 """A reader of ranges that is kept for long, while the topics change."""
 
+import pytest
+
 from sparklog import Admin, Producer
+from sparklog.client.failures import TopicMadeAnew
 from sparklog.client.ranges import RangeReader
 from sparklog.client.settings import ClientSettings
 from sparklog.local_broker import EmbeddedBroker
@@ -22,3 +25,29 @@ def test_a_kept_reader_finds_partitions_that_came_after_it_learnt_of_the_topic(s
         with Producer(bootstrap_servers=servers) as later:
             later.send("kept", value=b"v", partition=1)
         assert size_of(reader, "kept", 1)
+
+
+def test_a_topic_made_anew_while_it_is_read_is_not_taken_for_the_one_asked_for(sparklog_broker: EmbeddedBroker) -> None:
+    servers = sparklog_broker.bootstrap_servers
+    settings = ClientSettings.from_kafka({"bootstrap.servers": servers})
+
+    def fill() -> None:
+        with Producer(bootstrap_servers=servers, batch_size=1) as producer:
+            for _ in range(50):
+                producer.send("anew", value=bytes(1000))
+
+    with Admin(bootstrap_servers=servers) as admin, RangeReader(settings, fetch_bytes=2000) as reader:
+        admin.create_topics({"anew": 1})
+        fill()
+        old = admin.describe_topics(["anew"])["anew"].topic_id
+        views = reader.read("anew", 0, 0, 50, topic_id=old)
+        next(views)
+        admin.delete_topics(["anew"])
+        admin.create_topics({"anew": 1})
+        fill()
+        with pytest.raises(TopicMadeAnew, match="topic 'anew' was deleted and made anew"):
+            list(views)
+        now = admin.describe_topics(["anew"])["anew"].topic_id
+        assert sum(map(len, reader.read("anew", 0, 0, 50, topic_id=now))) > 50_000
+        with pytest.raises(TopicMadeAnew):
+            list(reader.read("anew", 0, 0, 50, topic_id=old))

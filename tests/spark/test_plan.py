@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.errors import SettingsError
-from sparklog.model import Offset, TopicPartition, Uuid
+from sparklog.model import ZERO_UUID, Offset, TopicPartition, Uuid
 from sparklog.spark import plan
 from sparklog.spark.offsets import StreamOffset
 from sparklog.spark.plan import Loss, OffsetRange
@@ -20,8 +20,8 @@ def at(**offsets: int) -> dict[TopicPartition, Offset]:
     return {{"a": A, "b": B, "c": C}[name]: Offset(offset) for name, offset in offsets.items()}
 
 
-def piece(partition: TopicPartition, start: int, limit: int) -> OffsetRange:
-    return OffsetRange(partition, Offset(start), Offset(limit))
+def piece(partition: TopicPartition, start: int, limit: int, topic_id: bytes = ZERO_UUID) -> OffsetRange:
+    return OffsetRange(partition, Offset(start), Offset(limit), Uuid(topic_id))
 
 
 def test_a_replayed_first_batch_reads_what_it_read_before_the_crash() -> None:
@@ -89,9 +89,9 @@ def test_a_topic_made_anew_is_read_from_its_start_even_if_that_is_where_reading_
     anew = plan.begin_anew(start, [Loss(A, 0, Offset(0), "")])
     for end_of_log in (3, 99):
         end = plan.next_offset(anew, latest=at(a=end_of_log), earliest_of_new={}, limit=2, ids={"a": Uuid(b"2" * 16)})
-        assert plan.ranges_between(start, end) == [piece(A, 0, 2)]
+        assert plan.ranges_between(start, end) == [piece(A, 0, 2, b"2" * 16)]
     much = plan.next_offset(anew, latest=at(a=99), earliest_of_new={}, ids={"a": Uuid(b"2" * 16)})
-    assert plan.ranges_between(start, much) == [piece(A, 0, 99)]
+    assert plan.ranges_between(start, much) == [piece(A, 0, 99, b"2" * 16)]
 
 
 def test_a_position_of_sparks_kafka_connector_goes_on_and_has_a_beginning_from_then_on() -> None:
@@ -283,6 +283,6 @@ def test_loss_is_judged_by_where_the_log_starts() -> None:
 
 
 def test_a_batch_that_starts_beyond_its_end_is_refused() -> None:
-    assert plan.ranges_of(at(a=1, b=4), at(a=3, b=4)) == [piece(A, 1, 3)]
+    assert plan.ranges_of(at(a=1, b=4), at(a=3, b=4), {}) == [piece(A, 1, 3)]
     with pytest.raises(SettingsError, match="a-0: startingOffsets 4 lies beyond the end of the read at offset 3"):
-        plan.ranges_of(at(a=4), at(a=3))
+        plan.ranges_of(at(a=4), at(a=3), {})

@@ -8,12 +8,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
-from sparklog import Producer
-from sparklog.client.failures import UnknownTopic
+from sparklog import Admin, Producer
 from sparklog.model import Offset, TopicPartition
 from sparklog.spark.connections import close_idle
 from sparklog.spark.options import Options
-from sparklog.spark.plan import OffsetRange
+from sparklog.spark.plan import DataLoss, OffsetRange
 from sparklog.spark.readers import gathered, record_batches
 from sparklog.spark.schema import source_schema
 from tests.spark.conftest import MakeTopic
@@ -81,9 +80,41 @@ def test_the_next_task_uses_the_connections_of_the_last_and_a_broken_off_one_lea
 def test_a_failed_task_leaves_no_connection(servers: str) -> None:
     given = options(servers)
     before = connections()
-    with pytest.raises(UnknownTopic):
+    with pytest.raises(DataLoss, match="there is no topic 'no-such-topic'; offsets 0 to 0 of no-such-topic-0 are gone with it"):
         list(record_batches(given, source_schema(given), ranges("no-such-topic", {0: 1})))
     assert connections() == before
+
+
+def test_a_topic_made_anew_after_it_was_planned_is_a_loss_and_not_read(servers: str, admin: Admin, make_topic: MakeTopic) -> None:
+    topic, other = make_topic(), make_topic()
+    given = options(servers)
+    with Producer(bootstrap_servers=servers) as producer:
+        for name in (topic, other, topic):
+            producer.send(name, value=b"old")
+    planned = [
+        OffsetRange(TopicPartition(name, 0), Offset(0), Offset(limit), admin.describe_topics([name])[name].topic_id)
+        for name, limit in ((topic, 2), (other, 1))
+    ]
+
+    def read(**more: str) -> list[bytes]:
+        schema = source_schema(given)
+        return [value for batch in record_batches(options(servers, **more), schema, planned) for value in batch["value"].to_pylist()]
+
+    assert read() == [b"old"] * 3  # by a connection that knows the topic from now on
+    admin.delete_topics([topic])
+    gone = f"there is no topic '{topic}'; offsets 0 to 1 of {topic}-0 are gone with it"
+    with pytest.raises(DataLoss, match=gone):
+        read()
+    admin.create_topics({topic: 1})
+    with Producer(bootstrap_servers=servers) as producer:
+        for _ in range(3):
+            producer.send(topic, value=b"new")
+    anew = f"topic '{topic}' was deleted and made anew; offsets 0 to 1 of {topic}-0 are gone with it"
+    with pytest.raises(DataLoss, match=anew):
+        read()
+    assert read(failOnDataLoss="skip") == [b"old"]
+    with pytest.warns(UserWarning, match=anew):
+        assert read(failOnDataLoss="warn") == [b"old"]
 
 
 def test_a_forked_worker_opens_connections_of_its_own(servers: str, make_topic: MakeTopic) -> None:
