@@ -17,6 +17,7 @@ from sparklog.errors import SparklogError
 from sparklog.kernels import codec
 from sparklog.wire.api_keys import API_BY_KEY, API_VERSIONS
 from sparklog.wire.codec import undecodable
+from sparklog.wire.pieces import Pieces
 from sparklog.wire.schema import Int16, Int32, Message, NullableStr, Versions, never_compact, program
 
 M = TypeVar("M", bound=Message)
@@ -73,6 +74,10 @@ def encode_request(message: Message, version: int, correlation_id: int, client_i
 
 def encode_reply(message: Message, api_key: int, version: int, correlation_id: int) -> list[Chunk]:
     """A whole reply frame, length prefix included; one bytes object unless records pass through."""
+    if type(message) is Pieces:
+        if message.throttle_time_ms:
+            message.head.throttle_time_ms = message.throttle_time_ms  # type: ignore[attr-defined]
+        return message.spliced(encode_reply(message.head, api_key, version, correlation_id))
     header_program = _reply_header_program(api_key, version)
     chunks: list[Chunk] = codec.encode_frame(header_program, ResponseHeader(correlation_id), program(type(message), version), message)
     return chunks

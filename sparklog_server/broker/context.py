@@ -15,6 +15,7 @@ from sparklog_server.broker.quorum import Quorum
 from sparklog_server.broker.quotas import ClientQuotas
 from sparklog_server.broker.session import Call, Parked, Session, Waiting
 from sparklog_server.broker.shards import Shards
+from sparklog_server.broker.sliced import Slices
 from sparklog_server.broker.transactions import Transactions
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.coordinator.runtime import ShardWaits
@@ -99,6 +100,7 @@ class Context:
         self.paused: list[Session] = []
         self.timers: list[tuple[Micros, int, Waiting]] = []
         self.jobs: dict[Ticket, RequestJob] = {}
+        self.slices = Slices(self.partitions.released.append, self._held)
         self._memory = memory
         self._tickets = tickets
         self._receive_buffers = receive_buffers
@@ -134,9 +136,12 @@ class Context:
         """Time has passed."""
         for shards in self.coordinators:
             shards.tick(now)
+        self.slices.tick(now)
 
     def shards_deadline(self) -> Micros | None:
         """When `tick_shards` is wanted next."""
+        if self.slices.ready:
+            return Micros(0)
         return earlier(self.groups.deadline(), self.transactions.shards.deadline())
 
     def topic_of_id(self, topic_id: bytes) -> TopicImage | None:
@@ -184,6 +189,10 @@ class Context:
     def let_go(self, size: int) -> None:
         """What `hold` has counted is held no more."""
         self._memory.copied_bytes -= size
+
+    def _held(self, size: int) -> None:
+        """A request that is answered over several turns holds so many bytes more, or less."""
+        self._memory.copied_bytes += size
 
     def _sweep_timers(self) -> None:
         """Drop the timers of answered calls: most are answered long before their time, and would pile up until then."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Final, Protocol, cast
+from typing import Final, NamedTuple, Protocol, cast
 
 import msgspec
 
@@ -14,6 +14,7 @@ from sparklog.wire.schema import Message
 from sparklog_server.broker.context import BROKER_PRINCIPAL, Context, CoordinatorTopic, ProducerIdBlock
 from sparklog_server.broker.session import FLOWING, Call, Parked, Wakeable
 from sparklog_server.broker.shards import Shards
+from sparklog_server.broker.sliced import SLICE, Slice
 from sparklog_server.coordinator.command import Command
 
 _NONE: Final = ErrorCode.NONE  # to name a member of an enum takes as long as two calls
@@ -63,7 +64,7 @@ class Gathered:
 
     __slots__ = ("_combine", "_missing", "_parts", "call")
 
-    def __init__(self, call: Call, count: int, combine: Callable[[list[Message]], Message]) -> None:
+    def __init__(self, call: Call, count: int, combine: Callable[[list[Message]], Message | None]) -> None:
         self.call = call
         self._parts: list[Message | None] = [None] * count
         self._missing = count
@@ -75,7 +76,7 @@ class Gathered:
         self._missing -= 1
         return None if self._missing else self._combine([one for one in self._parts if one is not None])
 
-    def expired(self, now: Instant) -> Message:
+    def expired(self, now: Instant) -> Message | None:
         return self._combine([one for one in self._parts if one is not None])
 
     def abandoned(self) -> None:
@@ -98,6 +99,48 @@ class Part:
 
     def refused(self, code: ErrorCode) -> Message | None:
         return self._whole.put(self._index, self._refusal(code))
+
+
+class SlicePart:
+    """One shard's part of a slice."""
+
+    __slots__ = ("_index", "_refusal", "_slice", "call")
+
+    def __init__(self, whole: Slice, index: int, refusal: Refusal) -> None:
+        self.call = whole.call
+        self._slice = whole
+        self._index = index
+        self._refusal = refusal
+
+    def answered(self, reply: Message) -> None:
+        self._slice.put(self._index, reply)
+
+    def refused(self, code: ErrorCode) -> None:
+        self._slice.put(self._index, self._refusal(code))
+
+
+class ToShard(NamedTuple):
+    """A part of a sliced request that the shard answers."""
+
+    shards: Shards
+    shard: int | None
+    request: Message
+    refusal: Refusal
+
+    def send(self, whole: Slice, index: int, now: Instant) -> None:
+        part = SlicePart(whole, index, self.refusal)
+        code = self.shards.send_to_shard(self.shard, command_of(whole.call, self.request), part, now)
+        if code is not _NONE:
+            part.refused(code)
+
+
+class Known(NamedTuple):
+    """A part of a sliced request that nobody need be asked for."""
+
+    part: Message
+
+    def send(self, whole: Slice, index: int, now: Instant) -> None:
+        whole.put(index, self.part)
 
 
 def command_of(call: Call, request: Message, proof: object = None) -> Command:
@@ -154,8 +197,23 @@ def gather(
     shards: Shards | None = None,
 ) -> Message | Parked:
     """Have several shards answer, each its (shard, request, refusal), a key's shard being what `Shards.shard_of` says; those of groups
-    unless `shards` are given."""
+    unless `shards` are given. What asks more than a slice is asked over several turns."""
     shards = context.groups if shards is None else shards
+    if len(asked) > SLICE:
+        parts: list[Message] = []
+        asks = (ToShard(shards, *one) for one in asked)
+        return context.slices.add(call, len(asked), asks, parts.extend, lambda: combine(parts))
+    return gather_at_once(shards, call, asked, combine, now)
+
+
+def gather_at_once(
+    shards: Shards,
+    call: Call,
+    asked: list[tuple[int | None, Message, Refusal]],
+    combine: Callable[[list[Message]], Message | None],
+    now: Instant,
+) -> Message | Parked:
+    """As `gather`, within this turn, however many are asked; it is not yet answered if `combine` makes no answer."""
     whole = Gathered(call, len(asked), combine)
     call.waiting = whole
     answer: Message | None = combine([]) if not asked else None

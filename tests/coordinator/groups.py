@@ -49,6 +49,7 @@ from sparklog_server.coordinator.group.records import (
 )
 from sparklog_server.coordinator.group.settings import GroupSettings
 from sparklog_server.coordinator.group.shard import GroupShard
+from sparklog_server.coordinator.group.shard_listing import Filters, GroupIds, ListedGroups
 from sparklog_server.coordinator.shard import CoordinatorRecord, Decision
 from sparklog_server.metadata.image import MetadataImage
 from tests.story import arguments
@@ -261,7 +262,9 @@ class GroupWorld:
             states_filter=[word for word in named.get("states", "").split(",") if word],
             types_filter=[word for word in named.get("types", "").split(",") if word],
         )
-        return self._ask("list", "admin", request, named)
+        (ids,) = self.shard.decide(Command(GroupIds(), 5, "admin", "/127.0.0.1"), None, self.now).answers
+        assert isinstance(ids.reply, GroupIds)
+        return self._ask("list", "admin", ListedGroups(ids.reply.group_ids, Filters.of(request)), named)
 
     def _delete(self, words: list[str], named: dict[str, str]) -> list[str]:
         return self._ask("delete", "admin", DeleteGroupsRequest(groups_names=words or ["g"]), named)

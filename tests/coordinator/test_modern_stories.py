@@ -52,6 +52,7 @@ from sparklog_server.coordinator.group.records import (
     GroupMetadataValue,
     TargetTopicPartitions,
 )
+from sparklog_server.coordinator.group.shard_listing import Filters, GroupIds, ListedGroups
 from tests.coordinator.modern_world import ModernWorld
 from tests.story import arguments, check_story
 
@@ -234,7 +235,8 @@ class Teller:
                 yield f"  {one.member_id} {what} has={_placed(one.assignment)} wants={_placed(one.target_assignment)}"
 
     def _groups(self, words: list[str], named: dict[str, str]) -> Iterable[str]:
-        reply = self.world.ask(ListGroupsRequest(), 5)
+        group_ids = self.world.ask(GroupIds(), 5).group_ids
+        reply = self.world.ask(ListedGroups(group_ids, Filters.of(ListGroupsRequest())), 5)
         return [f"{group.group_id} {group.group_state} {group.group_type} {group.protocol_type}" for group in reply.groups]
 
     def _delete(self, words: list[str], named: dict[str, str]) -> Iterable[str]:

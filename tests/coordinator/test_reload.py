@@ -19,7 +19,9 @@ from sparklog.wire.messages.offset_commit import OffsetCommitRequest, OffsetComm
 from sparklog.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
 from sparklog.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from sparklog.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from sparklog.wire.schema import Message
 from sparklog_server.coordinator.group.shard import GroupShard
+from sparklog_server.coordinator.group.shard_listing import Filters, GroupIds, ListedGroups
 from sparklog_server.coordinator.loading import Window, read_window
 from sparklog_server.coordinator.shard import CoordinatorRecord
 from tests.coordinator.modern_world import ModernWorld
@@ -128,14 +130,16 @@ class History(ModernWorld):
 
     def told_by(self, shard: GroupShard) -> list[object]:
         """All that can be asked of a shard and must outlive it."""
-        questions = [
+        questions: list[tuple[Message, int]] = [
             (OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=None) for group in GROUPS[index : index + 1]]), 8)
             for index in range(len(GROUPS))
         ]
-        questions += [(ListGroupsRequest(), 5), (ConsumerGroupDescribeRequest(group_ids=MODERN + CLASSIC), 1)]
+        questions += [(ConsumerGroupDescribeRequest(group_ids=MODERN + CLASSIC), 1)]
         questions += [(DescribeGroupsRequest(groups=GROUPS), 5)]
         told: list[object] = []
         current, self.shard = self.shard, shard
+        group_ids = sorted(self.ask(GroupIds(), 5).group_ids)
+        told.append(self.ask(ListedGroups(group_ids, Filters.of(ListGroupsRequest())), 5))
         for request, version in questions:
             told.append(self.ask(request, version))
         self.shard = current

@@ -1,5 +1,6 @@
 """OffsetCommit, OffsetFetch and OffsetDelete: topics are checked here, the rest is for the shard that keeps the group."""
 
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final, cast
 
@@ -33,8 +34,9 @@ from sparklog.wire.messages.offset_fetch import (
 from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.context import Context
-from sparklog_server.broker.coordinated import Refusal, ask, gather
+from sparklog_server.broker.coordinated import Refusal, ToShard, ask, gather
 from sparklog_server.broker.session import Call, Parked
+from sparklog_server.broker.sliced import SLICE
 from sparklog_server.coordinator.group.offsets import refused_commit
 
 # To name a member of an enum takes as long as two calls, and commits come often.
@@ -45,6 +47,8 @@ _TOPIC: Final = Resource.TOPIC
 _TOPIC_IDS_SINCE = 10
 _MANY_GROUPS_SINCE = 8
 _GROUP_ERROR_SINCE = 2
+_DELETED_TOGETHER = 4
+"""So many offsets are one part of a slice of OffsetDelete."""
 
 
 def offset_commit(context: Context, call: Call, request: OffsetCommitRequest, now: Instant) -> Message | Parked:
@@ -293,5 +297,35 @@ def offset_delete(context: Context, call: Call, request: OffsetDeleteRequest, no
             response.topics = [refused[position] for position in range(len(request.topics))]
         return response
 
-    part = OffsetDeleteRequest(group_id=request.group_id, topics=list(accepted.values()))
-    return ask(context, call, request.group_id, part, refusal, now, finish)
+    topics = list(accepted.values())
+    if (count := sum(len(topic.partitions) for topic in topics)) > SLICE:
+        return _delete_sliced(context, call, request.group_id, topics, count, finish)
+    return ask(context, call, request.group_id, OffsetDeleteRequest(request.group_id, topics), refusal, now, finish)
+
+
+def _delete_sliced(
+    context: Context, call: Call, group_id: str, topics: list[OffsetDeleteRequestTopic], count: int, finish: Callable[[Message], Message]
+) -> Parked:
+    """Forget a few offsets of each of the topics at a time; an error of the whole group is told once."""
+    whole = OffsetDeleteResponse(topics=[OffsetDeleteResponseTopic(name=topic.name) for topic in topics])
+    positions = [position for position, topic in enumerate(topics) for _ in range(0, len(topic.partitions), _DELETED_TOGETHER)]
+    places = iter(positions)
+    shard = context.groups.shard_of(group_id)
+
+    def asks() -> Iterator[ToShard]:
+        for topic in topics:
+            for begin in range(0, len(topic.partitions), _DELETED_TOGETHER):
+                few = OffsetDeleteRequestTopic(topic.name, topic.partitions[begin : begin + _DELETED_TOGETHER])
+                yield ToShard(context.groups, shard, OffsetDeleteRequest(group_id, [few]), lambda code: OffsetDeleteResponse(code))
+
+    def fold(parts: list[Message]) -> None:
+        for part in parts:
+            told, place = cast(OffsetDeleteResponse, part), next(places)
+            whole.error_code = whole.error_code or told.error_code
+            for topic in told.topics:
+                whole.topics[place].partitions += topic.partitions
+
+    def answer() -> Message:
+        return OffsetDeleteResponse(whole.error_code) if whole.error_code else finish(whole)
+
+    return context.slices.add(call, count, asks(), fold, answer)

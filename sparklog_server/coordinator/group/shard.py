@@ -18,7 +18,7 @@ from sparklog.wire.messages.describe_groups import DescribeGroupsRequest, Descri
 from sparklog.wire.messages.heartbeat import HeartbeatRequest
 from sparklog.wire.messages.join_group import JoinGroupRequest
 from sparklog.wire.messages.leave_group import LeaveGroupRequest
-from sparklog.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from sparklog.wire.messages.list_groups import ListGroupsResponse
 from sparklog.wire.messages.offset_commit import OffsetCommitRequest
 from sparklog.wire.messages.offset_delete import OffsetDeleteRequest
 from sparklog.wire.messages.offset_fetch import OffsetFetchRequest
@@ -43,7 +43,7 @@ from .records import (
     decode_record,
 )
 from .settings import GroupSettings
-from .shard_listing import described, listed
+from .shard_listing import GroupIds, ListedGroups, described, listed
 from .shard_offsets import GroupOffsets
 
 RECORD_BYTES_MAX = 1_000_000
@@ -105,7 +105,8 @@ class GroupShard:
             TxnOffsetCommitRequest: self._group_offsets.commit_in_transaction,
             OffsetFetchRequest: self._group_offsets.fetch,
             OffsetDeleteRequest: self._group_offsets.delete,
-            ListGroupsRequest: self._list,
+            GroupIds: self._group_ids,
+            ListedGroups: self._list,
             DescribeGroupsRequest: self._describe,
             DeleteGroupsRequest: self._delete,
         }
@@ -184,8 +185,11 @@ class GroupShard:
             return self._classic.join(command, token, now)
         return self._modern.decide(command, token, now)
 
+    def _group_ids(self, command: Command, token: object, now: Instant) -> Decision:
+        return _answered(token, GroupIds(list(self._groups)))
+
     def _list(self, command: Command, token: object, now: Instant) -> Decision:
-        assert isinstance(command.request, ListGroupsRequest)
+        assert isinstance(command.request, ListedGroups)
         return _answered(token, ListGroupsResponse(groups=listed(self._groups, command.request)))
 
     def _describe(self, command: Command, token: object, now: Instant) -> Decision:

@@ -1,8 +1,11 @@
 """What administrators ask of groups of either kind: to list and describe them."""
 
+from typing import NamedTuple
+
 from sparklog.errors import ErrorCode
 from sparklog.wire.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from sparklog.wire.messages.list_groups import ListedGroup, ListGroupsRequest
+from sparklog.wire.schema import Message
 from sparklog_server.outcome import cut
 
 from .classic import ClassicGroup, State
@@ -12,13 +15,39 @@ NOT_FOUND_SINCE = 6
 """The version of DescribeGroups from which a group that is not there is an error (KIP-1043); before, it is one that is dead."""
 
 
-def listed(groups: dict[str, Group], request: ListGroupsRequest) -> list[ListedGroup]:
-    """The groups that pass both filters; an empty filter lets everything pass, and an unknown word nothing."""
-    states = {state.strip().lower() for state in request.states_filter}
-    kinds = {kind.lower() for kind in request.types_filter}
+class Filters(NamedTuple):
+    """Which groups are to be listed; an empty filter lets everything pass, and an unknown word nothing."""
+
+    states: frozenset[str]
+    kinds: frozenset[str]
+
+    @classmethod
+    def of(cls, request: ListGroupsRequest) -> "Filters":
+        return cls(
+            frozenset(state.strip().lower() for state in request.states_filter), frozenset(kind.lower() for kind in request.types_filter)
+        )
+
+
+class GroupIds(Message):
+    """Asks a shard which groups it keeps, and is the answer."""
+
+    group_ids: list[str] = []
+
+
+class ListedGroups(Message):
+    """Asks a shard for those of these groups that are still there and pass; a ListGroupsResponse is the answer."""
+
+    group_ids: list[str]
+    filters: Filters
+
+
+def listed(groups: dict[str, Group], asked: ListedGroups) -> list[ListedGroup]:
+    """The groups that pass both filters."""
+    states, kinds = asked.filters
+    there = [group for group_id in asked.group_ids if (group := groups.get(group_id)) is not None]
     return [
         ListedGroup(group.group_id, group.listed_protocol_type(), group.state_name(), group.kind.value)
-        for group in groups.values()
+        for group in there
         if (not states or group.state_name().lower() in states) and (not kinds or group.kind.value.lower() in kinds)
     ]
 
