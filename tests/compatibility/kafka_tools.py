@@ -31,9 +31,14 @@ def all_that_is_said(main_class: str, *arguments: str | Path) -> str:
     return run.stdout + run.stderr
 
 
-def _run(main_class: str, arguments: Sequence[str | Path], given: str) -> "subprocess.CompletedProcess[str]":
+def java_command(main_class: str, *arguments: str | Path) -> list[str]:
+    """The command that runs a tool, for those who talk to it while it runs; no test without Java and the jars."""
     require_kafka_tools()
     log4j = PROJECT / "conf" / "kafka-tools-log4j2.properties"
     command = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile={log4j}"]
-    command += ["-cp", f"{KAFKA_JARS}/*", main_class, *map(str, arguments)]
+    return [*command, "-cp", f"{KAFKA_JARS}/*", main_class, *map(str, arguments)]
+
+
+def _run(main_class: str, arguments: Sequence[str | Path], given: str) -> "subprocess.CompletedProcess[str]":
+    command = java_command(main_class, *arguments)
     return subprocess.run(command, input=given, capture_output=True, text=True, timeout=60, check=False)
