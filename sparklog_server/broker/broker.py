@@ -53,8 +53,10 @@ class Broker:
     """One node of a cluster.
 
     Invariants: a session's answers leave in the order of its requests; a muted session runs no request; every effect of a turn is
-    returned by the call that began it.
+    returned by the call that began it. A simulation plants faults by a subclass with other `handlers` or shards.
     """
+
+    handlers, transactions = HANDLERS, Transactions
 
     def __init__(
         self,
@@ -134,7 +136,7 @@ class Broker:
             self._quorum,
             self._partitions,
             open_groups(self._live, self._allow, tickets=self._ticket, entropy=self._entropy, trace=self._trace),
-            Transactions(self._live, tickets=self._ticket, entropy=self._entropy, trace=self._trace),
+            self.transactions(self._live, tickets=self._ticket, entropy=self._entropy, trace=self._trace),
             self._allow,
             served=SERVED,
             tickets=self._ticket,
@@ -299,7 +301,7 @@ class Broker:
         try:
             header, body = decode_request_header(frame)
             api_key = header.api_key
-            entry = HANDLERS.get(api_key)
+            entry = self.handlers.get(api_key)
             if entry is None:
                 self._close(session, f"API {api_key} is not served here")
                 return

@@ -7,8 +7,11 @@ handler, produce ─► send, verify, add ─► the shard of the id ─► the 
            └─► `resolver` ─► Verdict ─► the shard
 """
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import ClassVar, Protocol
+
+import msgspec
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, ProducerId, Ticket, TopicPartition
@@ -35,6 +38,9 @@ _BROKERS_VERSION = 5
 """The version of AddPartitionsToTxn that brokers speak among each other."""
 _NEEDS_NONE = (ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT)
 """What tells that a partition has its marker, or that a newer one of the producer's ended what was open there."""
+
+_MARKERS_AT_ONCE = 200
+"""The markers that are written in one turn of the loop: some milliseconds."""
 
 Tokens = list[tuple[object, ErrorCode]]
 MarkersDone = Callable[[Mapping[TopicPartition, ErrorCode], Instant], None]
@@ -69,6 +75,8 @@ class Transactions:
     `write` is the port to those who do, `resolver` the one to whoever knows the outcome of `sl.` ids: they are set once, at the start.
     """
 
+    shard: ClassVar[type[TxnShard]] = TxnShard
+
     def __init__(
         self,
         live: LiveSettings,
@@ -91,7 +99,7 @@ class Transactions:
         )
 
         def make_shard() -> TxnShard:
-            return TxnShard(txn_settings, take_producer_id=self._take_producer_id, trace=trace)
+            return self.shard(txn_settings, take_producer_id=self._take_producer_id, trace=trace)
 
         self.producer_ids = ProducerIds()
         self.shards = Shards(topic, make_shard, node_id=settings.node_id, tickets=tickets, entropy=entropy, trace=trace)
@@ -100,6 +108,8 @@ class Transactions:
         self.due: list[MarkersDue] = []
         self.wants_producer_ids = False
         self._writing: dict[str, tuple[int, int]] = {}
+        self._pieces: deque[tuple[MarkersDue, _Writing]] = deque()
+        self._room = _MARKERS_AT_ONCE
 
     def _take_producer_id(self) -> ProducerId | None:
         taken = self.producer_ids.take()
@@ -182,37 +192,73 @@ class Transactions:
         self.send(due.transactional_id, Command(verdict, 0), None, now)
 
     def write_due(self, image: MetadataImage, now: Instant) -> None:
-        """Have the markers written that are due."""
+        """Have markers written that are due, so many until `resume` allows more."""
         due, self.due = self.due, []
         for one in due:
             identity = one.producer_id, one.producer_epoch
-            if self._writing.get(one.transactional_id) == identity:
-                continue  # the shard was loaded anew meanwhile: a second marker could end the next transaction
+            is_begun = self._writing.get(one.transactional_id) == identity
+            if is_begun or one.end.is_over or not self.shards.partition_count:
+                continue  # the shard was loaded anew meanwhile, or is gone: a second marker could end the next transaction
             self._writing[one.transactional_id] = identity
-            self._write(one, image, now)
+            self._begin(one, image, now)
+        while self._pieces and self._room > 0:
+            piece, told = self._pieces.popleft()
+            self._room -= len(piece.partitions)
+            self.write(piece, told.coordinator_epoch, told.written, now)
 
-    def _write(self, due: MarkersDue, image: MetadataImage, now: Instant) -> None:
+    @property
+    def has_markers_left(self) -> bool:
+        """Whether markers are due that this turn of the loop had no room for."""
+        return bool(self._pieces)
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether `write_due` would write some of them."""
+        return bool(self._pieces) and self._room > 0
+
+    def resume(self) -> None:
+        """Another turn of the loop."""
+        self._room = _MARKERS_AT_ONCE
+
+    def _begin(self, due: MarkersDue, image: MetadataImage, now: Instant) -> None:
         # Where a partition is gone nobody waits for its marker.
         there = tuple(one for one in due.partitions if is_there(image, one))
         gone = tuple(one for one in due.partitions if not is_there(image, one))
 
-        def done(outcomes: Mapping[TopicPartition, ErrorCode], now: Instant) -> None:
+        def done(ended: list[TopicPartition], again: list[TopicPartition], now: Instant) -> None:
             self._writing.pop(due.transactional_id, None)
-            ended = tuple(one for one, code in outcomes.items() if code in _NEEDS_NONE)
-            again = tuple(one for one, code in outcomes.items() if code not in _NEEDS_NONE)
-            written = MarkersWritten(due.transactional_id, due.producer_id, due.producer_epoch, (*gone, *ended), again)
+            written = MarkersWritten(due.transactional_id, due.producer_id, due.producer_epoch, (*gone, *ended), tuple(again))
             self.send(due.transactional_id, Command(written, 0), None, now)
 
         if not there:
-            done({}, now)
-        else:
-            left = due if len(there) == len(due.partitions) else replaced(due, there)
-            self.write(left, self.shards.leader_epoch(due.transactional_id), done, now)
+            done([], [], now)
+            return
+        pieces = [there[first : first + _MARKERS_AT_ONCE] for first in range(0, len(there), _MARKERS_AT_ONCE)]
+        told = _Writing(len(pieces), self.shards.leader_epoch(due.transactional_id), done)
+        self._pieces.extend((msgspec.structs.replace(due, partitions=piece), told) for piece in pieces)
 
 
-def replaced(due: MarkersDue, partitions: tuple[TopicPartition, ...]) -> MarkersDue:
-    """The same markers in fewer partitions."""
-    return MarkersDue(due.transactional_id, due.producer_id, due.producer_epoch, due.is_commit, due.transaction_version, partitions)
+class _Writing:
+    """The markers of one MarkersDue, of which `missing` pieces are not written yet; invariant: `done` is told once, after the last."""
+
+    __slots__ = ("_again", "_done", "_ended", "_missing", "coordinator_epoch")
+
+    def __init__(
+        self, missing: int, coordinator_epoch: int, done: Callable[[list[TopicPartition], list[TopicPartition], Instant], None]
+    ) -> None:
+        self.coordinator_epoch = coordinator_epoch
+        self._missing = missing
+        self._done = done
+        self._ended: list[TopicPartition] = []
+        self._again: list[TopicPartition] = []
+
+    def written(self, outcomes: Mapping[TopicPartition, ErrorCode], now: Instant) -> None:
+        """What became of one piece."""
+        for partition, code in outcomes.items():
+            (self._ended if code in _NEEDS_NONE else self._again).append(partition)
+        self._missing -= 1
+        if not self._missing:
+            self._done(self._ended, self._again, now)
 
 
 def is_there(image: MetadataImage, partition: TopicPartition) -> bool:

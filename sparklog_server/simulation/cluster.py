@@ -36,6 +36,8 @@ class SimulatedConnection:
         self._correlation_id = 0
         self._expected: list[tuple[int, type[Message], int]] = []
         self.replies: list[Message] = []
+        self.heard: Callable[[], None] = lambda: None
+        """Called whenever a reply has come."""
         self.expects_anything = False
         self.is_closed = False
 
@@ -59,15 +61,27 @@ class SimulatedConnection:
         found, message = decode_reply(reply, version, frame[4:])
         assert found == correlation_id, (found, correlation_id)
         self.replies.append(message)
+        self.heard()
 
 
 class SimulatedNode:
-    """One broker process: `start`, `kill` (with a crash of the disk, as a power cut has it) and `stop`."""
+    """One broker process: `start`, `kill` (with a crash of the disk, as a power cut has it), `stop`, and `pause` until `resume`.
+
+    `broker_class` is what it runs: a broker with a fault planted in it shows whether that would be found.
+    """
 
     def __init__(
-        self, clock: VirtualClock, random: Random, disk: SimulatedDisk, settings: BrokerSettings, *, allow: Allow = allow_all
+        self,
+        clock: VirtualClock,
+        random: Random,
+        disk: SimulatedDisk,
+        settings: BrokerSettings,
+        *,
+        allow: Allow = allow_all,
+        broker_class: type[Broker] = Broker,
     ) -> None:
         self._allow = allow
+        self._broker_class = broker_class
         self.work_clock: Callable[[], int] = lambda: 0  # nanoseconds; what requests take is a matter of the test
         self._clock = clock
         self._random = random
@@ -78,6 +92,7 @@ class SimulatedNode:
         self._connections: dict[SessionId, SimulatedConnection] = {}
         self._unread: dict[SessionId, bytes] = {}  # sent by clients whose sessions are muted
         self._muted: set[SessionId] = set()
+        self._paused: list[Callable[[], None]] | None = None  # what has happened since the process was stopped
         self.broker: Broker | None = None
         self.trace: list[str] = []
         self.syncs = 0  # begun, over all lives
@@ -89,7 +104,7 @@ class SimulatedNode:
         """Start the process and let it run until it is ready."""
         assert self.broker is None
         self._life += 1
-        self.broker = Broker(
+        self.broker = self._broker_class(
             self._settings,
             self.disk,
             entropy=self._random.randbytes,
@@ -119,8 +134,28 @@ class SimulatedNode:
         """Ask for a clean stop, which takes its time."""
         self._carry_out(self.running.stop(self._clock.now))
 
+    def pause(self) -> None:
+        """Stop the process as SIGSTOP does: it sees nothing of what happens, until `resume`."""
+        if self._paused is None:
+            self._paused = []
+
+    def resume(self) -> None:
+        """Let it see at once all that has happened."""
+        missed, self._paused = self._paused, None
+        for event in missed or ():
+            event()
+
+    def _seen(self, event: Callable[[], None]) -> None:
+        """Have the process see an event of its life, once it runs."""
+        if self._paused is None:
+            event()
+        else:
+            life = self._life
+            self._paused.append(lambda: event() if life == self._life else None)
+
     def _end(self) -> None:
         self._life += 1
+        self._paused = None
         self.broker = None
         for connection in self._connections.values():
             connection.is_closed = True
@@ -151,12 +186,12 @@ class SimulatedNode:
         if not connection.is_closed:
             connection.is_closed = True
             del self._connections[connection.session_id]
-            self._disconnected(connection.session_id)
+            self._seen(partial(self._disconnected, connection.session_id))
 
     def received(self, session_id: SessionId, data: bytes) -> None:
         """Bytes from a client: the broker gets them in pieces as its buffer takes them, and not while the session is muted."""
         self._unread[session_id] = self._unread.get(session_id, b"") + data
-        self._read_on(session_id)
+        self._seen(partial(self._read_on, session_id))
 
     def _read_on(self, session_id: SessionId) -> None:
         while session_id in self._connections and session_id not in self._muted and (data := self._unread.pop(session_id, b"")):
@@ -204,7 +239,7 @@ class SimulatedNode:
 
     def _read_on_in(self, life: int, session: SessionId) -> None:
         if life == self._life:
-            self._read_on(session)
+            self._seen(partial(self._read_on, session))
 
     def _reply(self, connection: SimulatedConnection, chunks: Sequence[Chunk]) -> None:
         """Send a reply; one that the disk does not give up whole ends the connection, since its length was promised."""
@@ -230,7 +265,7 @@ class SimulatedNode:
     def _later(self, delay_us: tuple[int, int], event: Callable[[], None]) -> None:
         """Have `event` happen in this life of the process, and in no later one."""
         life = self._life
-        self._clock.after(self._random.randint(*delay_us), lambda: event() if life == self._life else None)
+        self._clock.after(self._random.randint(*delay_us), lambda: self._seen(event) if life == self._life else None)
 
     def _set_timer(self) -> None:
         deadline = self.running.deadline()
@@ -239,13 +274,11 @@ class SimulatedNode:
         life = self._life
 
         def ring() -> None:
-            if life != self._life:
-                return
             wanted = self.running.deadline()
             if wanted is not None and wanted <= self._clock.now.mono_us:
                 self._carry_out(self.running.tick(self._clock.now))
 
-        self._clock.after(max(0, deadline - self._clock.now.mono_us), ring)
+        self._clock.after(max(0, deadline - self._clock.now.mono_us), lambda: self._seen(ring) if life == self._life else None)
 
     def _note(self, event: str, **fields: object) -> None:
         self.trace.append(" ".join((event, *(f"{name}={value}" for name, value in fields.items()))))

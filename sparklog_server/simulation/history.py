@@ -1,0 +1,149 @@
+"""What clients did and were told, in the manner of Jepsen's Kafka workload: written down by whoever drives them, judged by `checkers`.
+
+Every record written has a value of its own, and every offset committed within a transaction names it in its metadata, so whatever is read
+tells who wrote it. Times are microseconds of one clock. What was asked and never answered stays None: it happened or not.
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from sparklog.model import TopicPartition
+
+
+class Outcome(Enum):
+    """What a client knows of its transaction's end."""
+
+    COMMITTED = "committed"
+    ABORTED = "aborted"  # a commit was never asked for, or was refused
+    UNKNOWN = "unknown"  # a commit was asked for, and its answer lost
+
+
+@dataclass(slots=True)
+class Write:
+    """One record of a transaction; `offset` and `acked_us` where it was acknowledged."""
+
+    partition: TopicPartition
+    value: int
+    offset: int | None = None
+    acked_us: int | None = None
+
+
+@dataclass(slots=True)
+class Commit:
+    """Positions `[start, limit)` of a group in one partition that the transaction has consumed; `acked_us` where that was acknowledged."""
+
+    group: str
+    partition: TopicPartition
+    start: int
+    limit: int
+    acked_us: int | None = None
+
+
+@dataclass(slots=True)
+class Transaction:
+    """One transaction of an incarnation of a transactional id.
+
+    `timeout_us` after its beginning the coordinator may abort it. `commit_us` is when its commit was first asked for, `ended_us` when its
+    end was first asked for, `told_us` when the answer came.
+    """
+
+    number: int
+    transactional_id: str
+    incarnation: int
+    begun_us: int
+    timeout_us: int
+    writes: list[Write] = field(default_factory=list)
+    commits: list[Commit] = field(default_factory=list)
+    outcome: Outcome = Outcome.ABORTED
+    commit_us: int | None = None
+    ended_us: int | None = None
+    told_us: int | None = None
+
+    def __str__(self) -> str:
+        return f"transaction {self.number} ({self.transactional_id}#{self.incarnation}, {self.outcome.value})"
+
+
+@dataclass(frozen=True, slots=True)
+class Initialized:
+    """An incarnation of a transactional id has asked for its producer id, and every one before it is fenced from `told_us` on.
+
+    It may fence from `asked_us` on; without an end if `is_doubtful`: a request that was not answered may arrive at any time. One that is
+    not `is_first` raised its own epoch: if it is fenced already it ends what a younger one has open all the same, as in Kafka.
+    """
+
+    transactional_id: str
+    incarnation: int
+    asked_us: int
+    told_us: int | None
+    is_doubtful: bool = False
+    is_first: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Poll:
+    """Offsets `[start, limit)` of a partition, and the (offset, value) that a reader saw there; a reader goes on where it stood."""
+
+    reader: str
+    partition: TopicPartition
+    is_committed: bool
+    start: int
+    limit: int
+    records: tuple[tuple[int, int], ...]
+    asked_us: int
+    told_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRead:
+    """What a group had committed: (offset, number of the transaction), None where there was nothing; `is_unstable` if it is undecided."""
+
+    group: str
+    partition: TopicPartition
+    is_stable: bool
+    is_unstable: bool
+    found: tuple[int, int] | None
+    asked_us: int
+    told_us: int
+
+    def __str__(self) -> str:
+        said = "unstable" if self.is_unstable else "none" if self.found is None else f"{self.found[0]} of transaction {self.found[1]}"
+        return f"{'stable ' if self.is_stable else ''}offset of {self.group} in {self.partition}, {said}, told at {self.told_us} µs"
+
+
+@dataclass(slots=True)
+class History:
+    """All of it. `final` are polls and offsets read when everything had come to rest, from the beginning of each partition to its end."""
+
+    transactions: list[Transaction] = field(default_factory=list)
+    initialized: list[Initialized] = field(default_factory=list)
+    polls: list[Poll] = field(default_factory=list)
+    offset_reads: list[OffsetRead] = field(default_factory=list)
+    final_committed: list[Poll] = field(default_factory=list)
+    final_all: list[Poll] = field(default_factory=list)
+    final_offsets: list[OffsetRead] = field(default_factory=list)
+    events: list[tuple[int, str]] = field(default_factory=list)
+    """What happened to the broker: (microseconds, words)."""
+
+    def told(self) -> list[str]:
+        """One line for each thing that happened, in the order of time."""
+        lines = [(at_us, f"broker: {words}") for at_us, words in self.events]
+        for one in self.initialized:
+            lines.append((one.told_us or one.asked_us, f"{one.transactional_id}#{one.incarnation} is initialized"))
+        for txn in self.transactions:
+            lines.append((txn.begun_us, f"{txn} begins"))
+            for write in txn.writes:
+                lines.append((write.acked_us or txn.begun_us, f"{txn} writes {write.value} to {write.partition} at {write.offset}"))
+            for commit in txn.commits:
+                at_us = commit.acked_us or txn.begun_us
+                lines.append((at_us, f"{txn} consumes {commit.partition} [{commit.start}, {commit.limit}) for {commit.group}"))
+            if txn.ended_us is not None:
+                lines.append((txn.ended_us, f"{txn} asks for its {'end' if txn.commit_us is None else 'commit'}"))
+            if txn.told_us is not None:
+                lines.append((txn.told_us, f"{txn} is told"))
+        for poll in self.polls + self.final_committed + self.final_all:
+            kind = "committed" if poll.is_committed else "all"
+            where = f"{poll.partition} [{poll.start}, {poll.limit}), {kind}"
+            lines.append((poll.told_us, f"{poll.reader} reads {where}: {list(poll.records)}"))
+        for read in self.offset_reads + self.final_offsets:
+            lines.append((read.told_us, str(read)))
+        return [f"{at_us / 1e6:12.6f} {words}" for at_us, words in sorted(lines, key=lambda line: line[0])]

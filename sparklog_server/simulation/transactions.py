@@ -1,0 +1,174 @@
+"""A history of transactions from a seed: transactors, their younger incarnations and readers, and a broker that dies and is paused.
+
+set up ─► several seconds of everything at once ─► the broker runs, the last incarnations fence the rest ─► all is read to the end
+"""
+
+from random import Random
+
+from sparklog.model import TopicPartition
+from sparklog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from sparklog.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from sparklog_server.broker.broker import Broker
+from sparklog_server.config.settings import BrokerSettings
+from sparklog_server.simulation.clock import VirtualClock
+from sparklog_server.simulation.cluster import SimulatedNode
+from sparklog_server.simulation.disk import SimulatedDisk
+from sparklog_server.simulation.history import History
+from sparklog_server.simulation.line import Ask, Line, Steps
+from sparklog_server.simulation.readers import Readers
+from sparklog_server.simulation.transactors import Transactor
+
+TOPIC = "t"
+_SETTINGS = {
+    "log.dirs": "/data",
+    "listeners": "PLAINTEXT://127.0.0.1:9092",
+    "offsets.topic.num.partitions": "2",
+    "transaction.state.log.num.partitions": "2",
+    "group.initial.rebalance.delay.ms": "0",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
+}
+_PARTITIONS = 3
+_IDS = 4
+_TRANSACTIONS = 15  # of one incarnation
+_RUNS_US = 6_000_000
+_RESTS_US = 8_000_000
+_SETTLES_US = 60_000_000
+
+
+def run(seed: int, *, broker_class: type[Broker] = Broker, settings: dict[str, str] | None = None) -> History:
+    """What happened in the world of this seed; the same each time. `broker_class` and `settings` are there to plant faults."""
+    return _World(seed, broker_class, settings or {}).run()
+
+
+class _World:
+    def __init__(self, seed: int, broker_class: type[Broker], settings: dict[str, str]) -> None:
+        self._random = Random(seed)  # noqa: S311 - a seed that tells everything is what it is for
+        self._clock = VirtualClock()
+        broker_settings = BrokerSettings.of(_SETTINGS | settings)
+        of_broker = Random(seed + 1)  # noqa: S311 - likewise
+        self._node = SimulatedNode(self._clock, of_broker, SimulatedDisk(), broker_settings, broker_class=broker_class)
+        self._history = History()
+        self._partitions = tuple(TopicPartition(TOPIC, index) for index in range(_PARTITIONS))
+        self._readers = Readers(self._clock, self._random, self._history, self._partitions)
+        self._groups = tuple(f"g{number}" for number in range(2))
+        self._incarnations = [0] * _IDS
+        self._versions = [self._random.choice((1, 2)) for _ in range(_IDS)]
+        self._is_over = False
+        self._lines: list[Line] = []
+
+    def run(self) -> History:
+        self._node.start()
+        self._let("setup", self._set_up())
+        self._wait(_SETTLES_US)
+        for number in range(_IDS):
+            self._incarnate(number)
+        for name, is_committed in (("committed", True), ("committed-too", True), ("all", False)):
+            self._let(name, self._readers.follow(name, self._ended, is_committed=is_committed))
+        self._let("groups", self._readers.watch(self._groups, self._ended))
+        self._clock.after(self._random.randint(50_000, 500_000), self._strike)
+        self._clock.after(self._random.randint(50_000, 500_000), self._succeed)
+        self._clock.run(until_us=self._clock.now.mono_us + _RUNS_US)
+        self._is_over = True
+        if self._node.broker is None:
+            self._start()
+        self._resume()
+        self._wait(_SETTLES_US)
+        for transactions in (1, 0):  # the last one does nothing but end what the one before has left open
+            for number in range(_IDS):
+                self._incarnate(number, transactions=transactions)
+            self._wait(_SETTLES_US)
+        self._clock.run(until_us=self._clock.now.mono_us + _RESTS_US)
+        self._let("end", self._readers.conclude(self._groups))
+        self._wait(_SETTLES_US)
+        assert self._node.halted is None, self._node.halted
+        return self._history
+
+    def _ended(self) -> bool:
+        return self._is_over
+
+    def _let(self, name: str, steps: Steps) -> None:
+        self._lines.append(Line(self._clock, self._random, self._node, name, steps))
+
+    def _wait(self, at_most_us: int) -> None:
+        """Let time pass until all clients are done."""
+        until_us = self._clock.now.mono_us + at_most_us
+        while any(not line.is_done for line in self._lines):
+            assert self._clock.now.mono_us < until_us, "clients that do not end"
+            self._clock.run(until_us=self._clock.now.mono_us + 50_000)
+
+    def _set_up(self) -> Steps:
+        topics = [CreatableTopic(name=TOPIC, num_partitions=_PARTITIONS, replication_factor=1)]
+        yield from _until_done(Ask(CreateTopicsRequest(topics=topics, timeout_ms=1000), 7, CreateTopicsResponse))
+        for key_type, keys in ((0, list(self._groups)), (1, [f"x{number}" for number in range(_IDS)])):
+            yield from _until_done(Ask(FindCoordinatorRequest(key_type=key_type, coordinator_keys=keys), 4, FindCoordinatorResponse))
+
+    # -- who comes
+
+    def _incarnate(self, number: int, *, transactions: int = _TRANSACTIONS) -> None:
+        """Another incarnation of a transactional id, whether the one before lives or not."""
+        self._incarnations[number] += 1
+        transactor = Transactor(
+            self._clock,
+            self._random,
+            self._history,
+            transactional_id=f"x{number}",
+            incarnation=self._incarnations[number],
+            is_v2=self._versions[number] == 2,
+            timeout_ms=1_000 if number == _IDS - 1 else 60_000,
+            partitions=self._partitions,
+            readers=self._readers,
+            group=self._groups[number] if number < len(self._groups) else None,
+        )
+        self._let(f"x{number}#{self._incarnations[number]}", transactor.life(transactions))
+
+    def _succeed(self) -> None:
+        """From time to time one is replaced; the older one goes on until it finds out."""
+        if not self._is_over:
+            self._incarnate(self._random.randrange(_IDS))
+            self._clock.after(self._random.randint(100_000, 900_000), self._succeed)
+
+    # -- what happens to the broker
+
+    def _strike(self) -> None:
+        """Cut its power, kill it or stop its time; it comes back."""
+        if self._is_over:
+            return
+        random, clock = self._random, self._clock
+        what = random.random()
+        if self._node.broker is not None and what < 0.6:
+            is_power_cut = what < 0.4
+            self._note("loses power" if is_power_cut else "is killed")
+            self._node.kill(is_power_cut=is_power_cut)
+            clock.after(random.randint(1_000, 500_000), self._start_again)
+        elif self._node.broker is not None:
+            self._note("is paused")
+            self._node.pause()
+            clock.after(random.randint(10_000, 1_500_000), self._resume)
+        clock.after(random.randint(200_000, 1_500_000), self._strike)
+
+    def _start_again(self) -> None:
+        if self._node.broker is None:
+            self._start()
+
+    def _start(self) -> None:
+        self._note("starts")
+        self._node.start()
+
+    def _resume(self) -> None:
+        if self._node.broker is not None:
+            self._note("runs")
+            self._node.resume()
+
+    def _note(self, words: str) -> None:
+        self._history.events.append((self._clock.now.mono_us, words))
+
+
+def _until_done(ask: Ask) -> Steps:
+    """Ask until it is done."""
+    while True:
+        answer = yield ask
+        if isinstance(answer, CreateTopicsResponse) and answer.topics[0].error_code in (0, 36):
+            return
+        if isinstance(answer, FindCoordinatorResponse) and not any(one.error_code for one in answer.coordinators):
+            return
+        yield 50_000
