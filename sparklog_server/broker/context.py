@@ -121,7 +121,8 @@ class Context:
     @property
     def has_coordinated(self) -> bool:
         """Whether a coordinator has something to append, to answer or to begin."""
-        return self.groups.runtime.has_news or self.transactions.shards.runtime.has_news
+        transactions = self.transactions
+        return self.groups.runtime.has_news or transactions.shards.runtime.has_news or transactions.may_go_on
 
     def shard_loaded(self, ticket: Ticket, result: object, now: Instant) -> bool:
         """A job that loads a shard came back; False if the ticket is somebody else's."""
@@ -136,11 +137,12 @@ class Context:
         """Time has passed."""
         for shards in self.coordinators:
             shards.tick(now)
+        self.transactions.resume()
         self.slices.tick(now)
 
     def shards_deadline(self) -> Micros | None:
         """When `tick_shards` is wanted next."""
-        if self.slices.ready:
+        if self.slices.ready or self.transactions.has_markers_left:
             return Micros(0)
         return earlier(self.groups.deadline(), self.transactions.shards.deadline())
 

@@ -64,7 +64,10 @@ class Markers:
                     token=share,
                     now=now,
                 )
-                if code is not ErrorCode.NONE:
+                if code is ErrorCode.NOT_COORDINATOR and not context.groups.runtime.is_coming(topic_partition.partition):
+                    # A shard that cannot be read is dropped for good. The transaction is ended in the log, so that the producer goes on.
+                    _append(writing, partition, marker, now)
+                elif code is not ErrorCode.NONE:
                     share.refused(code)
             else:
                 _append(writing, partition, marker, now)

@@ -15,7 +15,6 @@ import pytest
 
 from sparklog.client.admin import Admin
 from sparklog.client.producer import Producer
-from tests.compatibility.clients import PATIENCE_S
 from tests.compatibility.conftest import LiveBroker
 from tests.compatibility.kafka_broker import free_ports
 from tests.compatibility.kafka_tools import java_command

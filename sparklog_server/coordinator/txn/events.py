@@ -15,8 +15,21 @@ from sparklog.model import ProducerEpoch, ProducerId, TopicPartition
 from sparklog.wire.schema import Message
 
 
+class End:
+    """One end of one transaction; `is_over` once every partition has its marker, so that nobody writes another."""
+
+    __slots__ = ("is_over",)
+
+    def __init__(self) -> None:
+        self.is_over = False
+
+
 class MarkersDue(msgspec.Struct, frozen=True):
-    """The end of a transaction is decided, and these partitions are to be told by a marker each; a shard that is loaded says so again."""
+    """The end of a transaction is decided, and these partitions are to be told by a marker each; a shard that is loaded says so again.
+
+    In transaction version 1 the next transaction has the same producer id and epoch: what waits to be written is due only while `end` is
+    not over.
+    """
 
     transactional_id: str
     producer_id: ProducerId
@@ -24,6 +37,7 @@ class MarkersDue(msgspec.Struct, frozen=True):
     is_commit: bool
     transaction_version: int
     partitions: tuple[TopicPartition, ...]
+    end: End
 
 
 class MarkersWritten(Message):

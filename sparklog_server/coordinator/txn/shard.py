@@ -141,6 +141,7 @@ class TxnShard:
             is_commit=transaction.state is State.PREPARE_COMMIT,
             transaction_version=transaction.client_version,
             partitions=tuple(completing.missing),
+            end=completing.end,
         )
         return Answer(due, DUE)
 
@@ -289,8 +290,9 @@ class TxnShard:
         for partition in told.done:
             completing.missing.pop(partition, None)
         if completing.missing:
+            # Also where none has failed: what was on its way when the shard was loaded anew may have been some of them only.
+            self._completions.try_again(completing, now)
             if told.again:
-                self._completions.try_again(completing, now)
                 self._trace("markers-failed", id=transactional_id, partitions=len(completing.missing), first=str(told.again[0]))
             return NOTHING
         return self._markers_or_complete(transactional_id, transaction, now)

@@ -12,6 +12,8 @@ from sparklog.model import Instant, Micros, TopicPartition
 from sparklog_server.coordinator.command import Command
 from sparklog_server.coordinator.timers import Timer, Timers
 
+from .events import End
+
 _RETRY_MIN_MS = 50
 _RETRY_MAX_MS = 10_000
 _HOLD_MS = 1_000
@@ -30,10 +32,11 @@ class Held(NamedTuple):
 class Completing:
     """A transaction that is about to end: `missing` are the partitions without a marker, `attempts` how often some failed."""
 
-    __slots__ = ("attempts", "held", "hold_timer", "missing", "retry_timer")
+    __slots__ = ("attempts", "end", "held", "hold_timer", "missing", "retry_timer")
 
     def __init__(self, transactional_id: str, partitions: Iterable[TopicPartition]) -> None:
         self.missing = dict.fromkeys(sorted(partitions))
+        self.end = End()
         self.attempts = 0
         self.held: list[Held] = []
         self.retry_timer = Timer(transactional_id)
@@ -60,6 +63,7 @@ class Completions:
     def end(self, transactional_id: str) -> None:
         """Nothing is missing: who waited is decided on in the next turn."""
         completing = self._by_id.pop(transactional_id)
+        completing.end.is_over = True
         self._retries.cancel(completing.retry_timer)
         self._holds.cancel(completing.hold_timer)
         self._released += completing.held

@@ -1,0 +1,80 @@
+"""Transactions of many partitions, and a broker that loses the shard or the disk beneath them."""
+
+import struct
+from collections.abc import Iterator
+
+import pytest
+
+from sparklog.errors import ErrorCode
+from sparklog.record.batch import build_batch
+from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from sparklog.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+from tests.broker import participants
+from tests.broker.transactions import SETTINGS, Producer, log_end, ready
+from tests.broker.world import World
+
+NONE = ErrorCode.NONE
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    world = World(1, **SETTINGS)
+    world.node.start()
+    world.settle()
+    yield world
+    assert world.node.halted is None
+
+
+def test_the_markers_of_many_partitions_are_written_over_several_turns(world: World) -> None:
+    producer = ready(world, "a")
+    assert world.create(producer.client, "many", partitions=450) == 0
+    assert set(producer.add(*range(450), topic="many")) == {NONE}
+    assert producer.end(commit=False) is NONE
+    assert producer.state() == "CompleteAbort"
+    assert {log_end(world, producer.client, index, topic="many") for index in (0, 199, 200, 401, 449)} == {1}
+
+
+def test_while_the_markers_of_many_partitions_are_written_others_are_served(world: World) -> None:
+    large, small = ready(world, "a"), ready(world, "b")
+    assert world.create(large.client, "many", partitions=450) == 0
+    assert world.create(large.client, "t") == 0
+    assert set(large.add(*range(450), topic="many")) == {NONE}
+    large.client.send(EndTxnRequest("a", large.producer_id, large.epoch, True), 5, EndTxnResponse)
+    assert small.add(0) == [NONE]
+    assert small.end(commit=True) is NONE
+    assert [one.state() for one in (large, small)] == ["CompleteCommit"] * 2
+
+
+def test_the_topic_of_transactions_may_be_deleted_while_one_of_them_ends(world: World) -> None:
+    producer = ready(world, "a")
+    assert world.create(producer.client, "t") == 0
+    assert producer.add(0) == [NONE]
+    producer.client.send(EndTxnRequest("a", producer.producer_id, producer.epoch, True), 5, EndTxnResponse)
+    name = "__transaction_state"
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], topic_names=[name], timeout_ms=1000)
+    world.ask(world.node.connect(), request, 6, DeleteTopicsResponse)
+    again = Producer(world, "a")
+    assert again.find() is NONE
+    assert again.init() is NONE
+
+
+def test_a_marker_reaches_a_partition_of_offsets_that_no_shard_can_read() -> None:
+    world = participants.started()
+    writer = participants.Writer(world, "a", version=2)
+    assert writer.send(b"x")[0] is NONE
+    assert writer.commit_offset("g", 5) is NONE
+    world.settle(10_000)
+    end = log_end(world, world.node.connect(), 0, topic="__consumer_offsets")
+    world.node.kill()
+    # Something that neither we nor Kafka ever wrote: nobody may say what the groups of this partition have committed.
+    path = f"/data/__consumer_offsets-0/{0:020d}.log"
+    nonsense = build_batch([(struct.pack(">hh", 77, 7), b"?", (), 0)], base_offset=end, leader_epoch=0)
+    world.disk.write(path, (world.disk.read(path) or b"") + bytes(nonsense))
+    world.node.start()
+    world.settle()
+    assert any(line.startswith("shard-unreadable") for line in world.node.trace)
+    writer.reconnect()
+    assert writer.end(is_commit=True) is NONE
+    world.settle(20_000)
+    assert writer.one.state() == "CompleteCommit"
+    assert participants.read(world)[0] == [b"x"]
