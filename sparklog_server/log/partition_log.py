@@ -18,26 +18,26 @@ from sparklog.record.batch import NO_TIMESTAMP, TRANSACTIONAL_BIT
 from sparklog_server.disk.door import Disk, DiskFile
 
 from .answers import AppendResult, OffsetOutOfRange
-from .cutting import is_of_rest, remove_stale_snapshots
+from .cutting import remove_stale_snapshots
 from .epoch_cache import EpochCache
 from .producer_recovery import recover_producers
 from .producer_state import ProducerState
 from .recovery import EPOCH_FILE, Recovered, recover
 from .retention import count_deletable, set_aside
-from .rolling import NOT_KNOWN, has_waited, rolls_after_ms, whole_that_fit
+from .rolling import NOT_KNOWN, must_roll, rolls_after_ms, whole_that_fit
 from .segment import RELATIVE_OFFSET_MAX, SNAPSHOT_SUFFIX, Segment, file_name
 from .segments import Segments
 from .settings import LogSettings
 from .time_lookup import TimeSearch
 from .transactions import Transactions
 from .txn_index import TXN_INDEX_SUFFIX, AbortedTxn
+from .unsynced import NO_CUT, Unsynced
 from .validate import HeaderFields, RecordsRefused, Sent, admitted, check_leaders_batches, stamp_own_batches
 from .verification import Verification
 
 __all__ = ["AppendResult", "LogSettings", "OffsetOutOfRange", "PartitionLog", "RecordsRefused"]
 
 _START = Offset(0)
-_NO_CUT = Offset((1 << 63) - 1)
 _NO_SNAPSHOT = Offset(-1)
 
 
@@ -48,10 +48,8 @@ class PartitionLog:
     """
 
     __slots__ = (
-        "_cut_in_sync",
         "_disk",
         "_index_entries_near_full",
-        "_is_syncing",
         "_opened_ms",
         "_producers",
         "_rolls_after_ms",
@@ -96,9 +94,7 @@ class PartitionLog:
         self._producers: ProducerState = found.producers
         self._transactions = Transactions(found.producers)
         self._snapshot_offset = found.snapshot_offset
-        self._unsynced: list[DiskFile] = [file for file in found.unsynced if file is not self.segments.active.file]
-        self._is_syncing = False
-        self._cut_in_sync = _NO_CUT
+        self._unsynced = Unsynced([file for file in found.unsynced if file is not self.segments.active.file])
         self.settings = settings
 
     @classmethod
@@ -214,7 +210,7 @@ class PartitionLog:
             active = self._segment_for(size, Offset(first[0]), last[0] + last[6], max_timestamp, now)
             ended = self._transactions.judge(view, found[:count])
             at, files = self.segments.write(view[begin : begin + size], first[0], ended.aborted)
-            self._unsynced += files
+            self._unsynced.files += files
             for position, header in found[:count]:
                 if header[2] > self.epochs.latest:
                     self.epochs.assign(LeaderEpoch(header[2]), Offset(header[0]))
@@ -231,12 +227,7 @@ class PartitionLog:
         if size > settings.segment_bytes:
             message = f"The batch of {size} bytes exceeds segment.bytes = {settings.segment_bytes}."
             raise RecordsRefused(ErrorCode.RECORD_LIST_TOO_LARGE, message)
-        if (
-            active.file.size + size > settings.segment_bytes
-            or last_offset - active.base_offset > RELATIVE_OFFSET_MAX
-            or active.has_full_index(settings.segment_index_bytes)
-            or has_waited(active, settings, max_timestamp, opened_ms=self._opened_ms, now_ms=now.wall_ms)
-        ):
+        if must_roll(active, settings, size, last_offset, max_timestamp, opened_ms=self._opened_ms, now_ms=now.wall_ms):
             self._roll(base_offset, now)
         self._rolls_after_ms = rolls_after_ms(self.segments.active, settings, max_timestamp)
         return self.segments.active
@@ -251,7 +242,7 @@ class PartitionLog:
         files.append(self._save_producers(base_offset, now))
         segments.roll(self.directory, base_offset, now)
         segments.places.forget(self.log_end_offset)
-        self._unsynced += [sealed.file, *files]
+        self._unsynced.files += [sealed.file, *files]
         self._rolls_after_ms = NOT_KNOWN
         self._snapshot_offset = base_offset
 
@@ -299,21 +290,6 @@ class PartitionLog:
         """The search for the first record below `limit` that is `timestamp` or later, None for the latest: to be run beside the loop."""
         return TimeSearch(self._disk, self.segments.all, timestamp, start=self.log_start_offset, limit=limit)
 
-    def offset_for_timestamp(self, timestamp: Millis, limit: Offset) -> tuple[Millis, Offset, LeaderEpoch] | None:
-        """(timestamp, offset, leader epoch) of the first record below `limit` that is `timestamp` or later; None if there is none.
-
-        Reads data. Raises RecordsRefused (CORRUPT_MESSAGE) if a batch cannot be decoded.
-        """
-        search = self.time_search(timestamp, limit)
-        found = search.run()
-        search.learn()
-        return None if found is None else (Millis(found[0]), Offset(found[1]), LeaderEpoch(found[2]))
-
-    def max_timestamp(self) -> tuple[Millis, Offset]:
-        """(greatest timestamp, offset of the first record that has it in its batch); (-1, -1) if no record has one. Reads data."""
-        found = self.time_search(None, self.log_end_offset).run()
-        return (Millis(found[0]), Offset(found[1])) if found is not None else (Millis(NO_TIMESTAMP), Offset(-1))
-
     # -- leader epochs
 
     @property
@@ -338,12 +314,11 @@ class PartitionLog:
 
     def sync_with_next(self, file: DiskFile) -> None:
         """Let the next sync make `file` durable too."""
-        self._unsynced.append(file)
+        self._unsynced.files.append(file)
 
     def begin_sync(self) -> tuple[list[DiskFile], Offset]:
         """The files to sync, in this order, and the log end offset they make durable. One at a time: `synced` comes before the next."""
-        files, self._unsynced = self._unsynced, []
-        self._is_syncing = True
+        files = self._unsynced.begin()
         self.segments.begin_settling()
         active = self.segments.active
         files.append(active.file)
@@ -359,11 +334,10 @@ class PartitionLog:
 
         Raises StorageError, and then no more may be appended.
         """
-        self.recovery_point = max(self.recovery_point, min(end_offset, self.log_end_offset, self._cut_in_sync))
+        cut_to = self._unsynced.end()
+        self.recovery_point = max(self.recovery_point, min(end_offset, self.log_end_offset, cut_to))
         self.segments.settle()
-        self._is_syncing = False
-        if self._cut_in_sync != _NO_CUT:
-            self._cut_in_sync = _NO_CUT
+        if cut_to != NO_CUT:
             remove_stale_snapshots(self._disk, self.directory, self.segments.all, self._snapshot_offset)
 
     # -- compaction
@@ -383,18 +357,18 @@ class PartitionLog:
     @property
     def is_syncing(self) -> bool:
         """Whether a sync of its files is under way."""
-        return self._is_syncing
+        return self._unsynced.is_syncing
 
     def move_active(self, directory: str, durable_end: Offset) -> None:
         """Go on in the copy in another directory, which is whole, and durable below `durable_end`; the sealed segments follow.
 
         Raises StorageError, and then nothing has changed.
         """
-        assert not self._is_syncing
+        assert not self._unsynced.is_syncing
         self.segments.move_active(directory)
         self.directory = directory
         active = self.segments.active
-        self._unsynced = [self._disk.open(active.path(TXN_INDEX_SUFFIX))] if active.has_aborted else []
+        self._unsynced.files = [self._disk.open(active.path(TXN_INDEX_SUFFIX))] if active.has_aborted else []
         self.recovery_point = min(self.recovery_point, durable_end)
         self.epochs.is_saved = False
         self._snapshot_offset = _NO_SNAPSHOT
@@ -454,10 +428,7 @@ class PartitionLog:
         self.recovery_point = min(self.recovery_point, self.log_end_offset)
         self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
         self.epochs.truncate_end(self.log_end_offset)
-        active = self.segments.active
-        self._unsynced = [file for file in self._unsynced if is_of_rest(file.path, active.base_offset)]
-        if self._is_syncing:
-            self._cut_in_sync = min(self._cut_in_sync, self.log_end_offset)
+        self._unsynced.cut(self.log_end_offset, self.segments.active.base_offset)
         # Durable before anything is appended: else a crash could bring back the old end under a new segment.
         self._disk.sync(files)
         self._producers, self._snapshot_offset = recover_producers(

@@ -1,4 +1,4 @@
-"""When the active segment is old enough to be closed, however small: `segment.ms` and its jitter."""
+"""When the active segment is closed and the next begun: it is full, or old enough, however small, by `segment.ms` and its jitter."""
 
 from sparklog.kernels import scan
 from sparklog.model import Millis
@@ -10,6 +10,18 @@ from .validate import HeaderFields
 
 NOT_KNOWN = NO_TIMESTAMP - 1
 """Below every timestamp: whoever compares looks closer."""
+
+
+def must_roll(
+    active: Segment, settings: LogSettings, size: int, last_offset: int, max_timestamp: int, *, opened_ms: Millis, now_ms: Millis
+) -> bool:
+    """Whether Kafka would roll before `size` bytes up to `last_offset`."""
+    return (
+        active.file.size + size > settings.segment_bytes
+        or last_offset - active.base_offset > RELATIVE_OFFSET_MAX
+        or active.has_full_index(settings.segment_index_bytes)
+        or has_waited(active, settings, max_timestamp, opened_ms=opened_ms, now_ms=now_ms)
+    )
 
 
 def has_waited(active: Segment, settings: LogSettings, max_timestamp: int, *, opened_ms: Millis, now_ms: Millis) -> bool:

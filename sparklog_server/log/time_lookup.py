@@ -7,10 +7,11 @@ run beside the loop: a `TimeSearch` takes down what it needs of the log, and `ru
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from sparklog.errors import DecodeError, ErrorCode
 from sparklog.kernels import scan
+from sparklog.model import LeaderEpoch, Millis, Offset
 from sparklog.record.batch import CODEC_BITS, HEADER_SIZE, NO_TIMESTAMP, TIMESTAMP_TYPE_BIT
 from sparklog.record.compression import DECOMPRESSED_BYTES_MAX, Buffer, Codec, decompress
 from sparklog_server.disk.door import Disk, DiskFile, StorageError
@@ -184,3 +185,28 @@ def _part(segment: Segment, timestamp: int | None) -> _Part:
         entry = segment.time_index.entry_below(known[0] if timestamp is None else timestamp)
         begin = segment.index.lookup(entry[1]) if entry[0] != NO_TIMESTAMP else 0
     return _Part(segment, segment.file, segment.file.size, known, begin, entry)
+
+
+class _Searched(Protocol):
+    """A log as `offset_for_timestamp` and `max_timestamp` need it."""
+
+    log_end_offset: Offset
+
+    def time_search(self, timestamp: Millis | None, limit: Offset) -> TimeSearch: ...
+
+
+def offset_for_timestamp(log: _Searched, timestamp: Millis, limit: Offset) -> tuple[Millis, Offset, LeaderEpoch] | None:
+    """(timestamp, offset, leader epoch) of the first record below `limit` that is `timestamp` or later; None if there is none.
+
+    Reads data. Raises RecordsRefused (CORRUPT_MESSAGE) if a batch cannot be decoded.
+    """
+    search = log.time_search(timestamp, limit)
+    found = search.run()
+    search.learn()
+    return None if found is None else (Millis(found[0]), Offset(found[1]), LeaderEpoch(found[2]))
+
+
+def max_timestamp(log: _Searched) -> tuple[Millis, Offset]:
+    """(greatest timestamp, offset of the first record that has it in its batch); (-1, -1) if no record has one. Reads data."""
+    found = log.time_search(None, log.log_end_offset).run()
+    return (Millis(found[0]), Offset(found[1])) if found is not None else (Millis(NO_TIMESTAMP), Offset(-1))

@@ -17,6 +17,7 @@ from sparklog_server.disk.os_disk import OsDisk
 from sparklog_server.log.log_dir import LogDir
 from sparklog_server.log.partition_log import PartitionLog
 from sparklog_server.log.settings import LogSettings
+from sparklog_server.log.time_lookup import offset_for_timestamp
 from tests.compatibility import kafka_tools as tools
 from tests.compatibility.clients import PATIENCE_S, Sent, consume_with_confluent
 from tests.compatibility.kafka_broker import CLUSTER_ID, NODE_ID, RealKafka
@@ -168,7 +169,7 @@ def served_by_us(data_dir: Path, copy: Path, topic: str) -> list[Sent]:
     records = records_of(log)
     assert [record.offset for record in records] == list(range(log.log_end_offset))
     for record in records[:: len(records) // 20]:
-        found = log.offset_for_timestamp(Millis(record.timestamp), log.log_end_offset)
+        found = offset_for_timestamp(log, Millis(record.timestamp), log.log_end_offset)
         assert found is not None
         assert found[:2] == (record.timestamp, record.offset)
     log_dir.close({}, NOW)

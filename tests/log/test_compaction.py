@@ -18,6 +18,7 @@ from sparklog_server.log.rewrite import Round, UncleanableLog
 from sparklog_server.log.settings import LogSettings
 from sparklog_server.log.swap import commit
 from sparklog_server.log.swap_in import Cleaned
+from sparklog_server.log.time_lookup import offset_for_timestamp
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.log.compacting import compact
 from tests.log.logs import DIRECTORY, EPOCH, NOW, START_MS, batch, open_log, read_all, sync
@@ -94,7 +95,7 @@ def test_every_offset_and_time_can_still_be_looked_up() -> None:
         assert found.read() == next(place.content for place in places if place.next_offset > offset)
     for timestamp in range(START_MS, START_MS + 1200, 7):
         expected = next(((record.timestamp, record.offset) for record in left if record.timestamp >= timestamp), None)
-        answer = log.offset_for_timestamp(Millis(timestamp), log.log_end_offset)
+        answer = offset_for_timestamp(log, Millis(timestamp), log.log_end_offset)
         assert (None if answer is None else answer[:2]) == expected
 
 

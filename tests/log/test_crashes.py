@@ -10,6 +10,7 @@ from sparklog.record.batch import read_header
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.partition_log import PartitionLog, RecordsRefused
 from sparklog_server.log.settings import LogSettings
+from sparklog_server.log.time_lookup import offset_for_timestamp
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.log.logs import EPOCH, NOW, START_MS, Place, batch, open_log, read_all, sync
 
@@ -32,7 +33,7 @@ def agrees_with_a_full_scan(log: PartitionLog, places: list[Place], *, by_time: 
         if not by_time:
             continue
         first = next(other for other in headers if other.max_timestamp >= header.max_timestamp)
-        answer = log.offset_for_timestamp(header.max_timestamp, log.log_end_offset)
+        answer = offset_for_timestamp(log, header.max_timestamp, log.log_end_offset)
         assert answer is not None
         assert first.base_offset <= answer[1] < first.next_offset
 

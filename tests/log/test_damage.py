@@ -19,6 +19,7 @@ from sparklog_server.disk.door import StorageError
 from sparklog_server.log.log_dir import DirectoryRefused
 from sparklog_server.log.partition_log import PartitionLog
 from sparklog_server.log.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
+from sparklog_server.log.time_lookup import max_timestamp
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.log.history import SETTINGS, reopened
 from tests.log.logs import NOW, START_MS, T0, TOPIC_ID, Place, batch, read_all
@@ -214,7 +215,7 @@ def flip_side_files(suffix: str, every: int) -> None:
                     continue  # shorter by whole entries it is an index like any other
                 if suffix != "leader-epoch-checkpoint":
                     agrees_with_a_full_scan(log, world.places)
-                    assert log.max_timestamp() == (START_MS + 351, 71)
+                    assert max_timestamp(log) == (START_MS + 351, 71)
                 last = world.places[-1]
                 again = batch(2, producer_id=7, sequence=read_header(last.content).base_sequence)
                 assert log.append(again, log.latest_epoch, NOW).is_duplicate

@@ -8,6 +8,7 @@ from sparklog.model import Millis, Offset
 from sparklog.record.batch import iterate_headers
 from sparklog_server.log.partition_log import PartitionLog
 from sparklog_server.log.settings import LogSettings
+from sparklog_server.log.time_lookup import offset_for_timestamp
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.log.logs import DIRECTORY, EPOCH, NOW, SMALL, START_MS, Place, batch, open_log, read_all, sync
 from tests.log.test_crashes import agrees_with_a_full_scan
@@ -174,7 +175,7 @@ def test_a_rotten_offset_in_a_segment_without_indexes_costs_no_other_batch(offse
     found = log.read(last, log.log_end_offset, 1 << 20, at_least_one=True)
     assert found is not None
     assert found.read().endswith(bytes(content[positions[-1] :]))
-    assert log.offset_for_timestamp(Millis(START_MS + last + 1), log.log_end_offset) == (START_MS + last + 1, last + 1, EPOCH)
+    assert offset_for_timestamp(log, Millis(START_MS + last + 1), log.log_end_offset) == (START_MS + last + 1, last + 1, EPOCH)
     assert following.endswith(f"{last + 1:020d}.log")
 
 

@@ -11,7 +11,7 @@ from sparklog_server.log.compaction import judge, plan_round
 from sparklog_server.log.rewrite import Round
 from sparklog_server.log.settings import LogSettings
 from sparklog_server.log.swap import commit
-from sparklog_server.log.time_lookup import TimeSearch
+from sparklog_server.log.time_lookup import TimeSearch, max_timestamp, offset_for_timestamp
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.log.logs import EPOCH, NOW, START_MS, batch, new_log, open_log, records_of, sync
 
@@ -37,17 +37,17 @@ def test_the_first_record_at_or_after_a_timestamp_is_found(
     for at in range(-1, 70, 3):
         first = next((record for record in records if record.timestamp >= START_MS + at), None)
         expected = None if first is None or first.offset >= limit else (first.timestamp, first.offset, EPOCH)
-        assert log.offset_for_timestamp(Millis(START_MS + at), limit) == expected
+        assert offset_for_timestamp(log, Millis(START_MS + at), limit) == expected
     greatest = max(record.timestamp for record in records)
-    timestamp, offset = log.max_timestamp()
+    timestamp, offset = max_timestamp(log)
     assert timestamp == greatest
     assert records[offset].timestamp == greatest
 
 
 def test_an_empty_log_has_no_timestamps() -> None:
     log = new_log()
-    assert log.max_timestamp() == (-1, -1)
-    assert log.offset_for_timestamp(Millis(0), Offset(0)) is None
+    assert max_timestamp(log) == (-1, -1)
+    assert offset_for_timestamp(log, Millis(0), Offset(0)) is None
 
 
 def test_records_below_the_log_start_are_not_found() -> None:
@@ -57,7 +57,7 @@ def test_records_below_the_log_start_are_not_found() -> None:
         log.append(batch(2, timestamp=START_MS + 2 * at), EPOCH, NOW)
     log.close(NOW)
     log = open_log(disk, was_clean=True, log_start_offset=11)
-    assert log.offset_for_timestamp(Millis(START_MS), log.log_end_offset) == (START_MS + 11, 11, EPOCH)
+    assert offset_for_timestamp(log, Millis(START_MS), log.log_end_offset) == (START_MS + 11, 11, EPOCH)
 
 
 def test_a_search_says_nothing_while_the_files_of_a_compacted_segment_are_on_their_way_to_their_names() -> None:
@@ -85,6 +85,6 @@ def test_a_search_says_nothing_while_the_files_of_a_compacted_segment_are_on_the
     assert not any(is_current for _, _, is_current in outcomes)
     log.segments.swapped(cleaned.base_offset)
     assert not any(search.is_current for search, _, _ in outcomes)
-    found = log.offset_for_timestamp(Millis(START_MS), log.log_end_offset)
+    found = offset_for_timestamp(log, Millis(START_MS), log.log_end_offset)
     assert found is not None
     assert found[1] > 0

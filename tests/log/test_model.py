@@ -19,6 +19,7 @@ from sparklog.record.compression import Codec
 from sparklog.record.control import ControlType, Marker, build_marker
 from sparklog_server.log.partition_log import OffsetOutOfRange, PartitionLog, RecordsRefused
 from sparklog_server.log.settings import LogSettings
+from sparklog_server.log.time_lookup import max_timestamp, offset_for_timestamp
 from sparklog_server.log.txn_index import AbortedTxn
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.log.compacting import compact
@@ -361,13 +362,13 @@ class LogMachine(RuleBasedStateMachine):
             (record for record in self.records if record.timestamp >= timestamp and self.log_start_offset <= record.offset < limit), None
         )
         expected = None if first is None else (first.timestamp, first.offset, epochs[first.offset])
-        assert self.log.offset_for_timestamp(Millis(timestamp), Offset(limit)) == expected
+        assert offset_for_timestamp(self.log, Millis(timestamp), Offset(limit)) == expected
 
     @rule()
     def look_up_the_latest(self) -> None:
         if self.was_compacted or self.log_start_offset > self.log.segments.all[0].base_offset:
             return  # as Kafka's, it knows segments and batches: what is gone from them counts still
-        timestamp, offset = self.log.max_timestamp()
+        timestamp, offset = max_timestamp(self.log)
         latest = max((record.timestamp for record in self.records), default=-1)
         assert timestamp == latest
         if latest >= 0:

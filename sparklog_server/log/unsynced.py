@@ -1,0 +1,40 @@
+"""What of a log is written and not yet synced: the files that the next sync must make durable, and the sync that is under way.
+
+begin ─► the files, in this order ─► (a truncation meanwhile: cut) ─► end: how far what they held is still the log's
+"""
+
+from sparklog.model import Offset
+from sparklog_server.disk.door import DiskFile
+
+from .cutting import is_of_rest
+
+NO_CUT = Offset((1 << 63) - 1)
+
+
+class Unsynced:
+    """Invariants: at most one sync is under way; the active segment's own file, which every sync has, is not in `files`."""
+
+    __slots__ = ("_cut_to", "files", "is_syncing")
+
+    def __init__(self, files: list[DiskFile]) -> None:
+        self.files = files
+        self.is_syncing = False
+        self._cut_to = NO_CUT
+
+    def begin(self) -> list[DiskFile]:
+        """The files of a sync that begins now; what comes after is for the next."""
+        files, self.files = self.files, []
+        self.is_syncing = True
+        return files
+
+    def cut(self, end_offset: Offset, active_base_offset: Offset) -> None:
+        """The log was truncated to `end_offset`, in what is now the active segment."""
+        self.files = [file for file in self.files if is_of_rest(file.path, active_base_offset)]
+        if self.is_syncing:
+            self._cut_to = min(self._cut_to, end_offset)
+
+    def end(self) -> Offset:
+        """The sync is done: the lowest end that the log was cut to meanwhile, `NO_CUT` if it was not."""
+        cut_to, self._cut_to = self._cut_to, NO_CUT
+        self.is_syncing = False
+        return cut_to
