@@ -82,7 +82,7 @@ class Broker:
         self._mute_changes: list[tuple[SessionId, bool]] = []
         self._effects: list[Effect] = []
         self._last_ticket = 0
-        self._quotas = ClientQuotas(settings, work_clock)
+        self.quotas = ClientQuotas(settings, work_clock)
         self._memory = RequestMemory(settings.queued_max_request_bytes)
         self._in_flight_max = settings.sparklog_session_in_flight_max
         self._context: Context
@@ -142,7 +142,7 @@ class Broker:
             tickets=self._ticket,
             receive_buffers=(self._receive_buffer, *self._spare_buffers),
             memory=self._memory,
-            quotas=self._quotas,
+            quotas=self.quotas,
         )
         self._context.transactions.write = marker_writer(self._context)
         self._standing = Standing(self._context, self._failed_directories, self._trace)
@@ -269,7 +269,7 @@ class Broker:
             waiting = heappop(timers)[2]
             if waiting.call.answer is None and not waiting.call.session.is_closing and (answer := waiting.expired(now)) is not None:
                 self._answer(waiting.call, answer, now)
-        self._resumable.extend(self._quotas.rested(now))
+        self._resumable.extend(self.quotas.rested(now))
         self._effects.extend(self._partitions.due_checkpoints(now))
         self._effects.extend(self._partitions.due_retention(now))
         self._effects.extend(self._partitions.due_cleaning(now))
@@ -290,13 +290,13 @@ class Broker:
             earliest = earlier(earliest, timers[0][0])
         if not self.is_stopping:
             earliest = earlier(earliest, self._context.shards_deadline())
-        return earlier(earliest, self._quotas.deadline())
+        return earlier(earliest, self.quotas.deadline())
 
     # -- requests
 
     def _serve(self, session: Session, frame: memoryview, now: Instant) -> None:
         """Run one request."""
-        quotas = self._quotas
+        quotas = self.quotas
         begun_ns = quotas.work_ns() if quotas.is_timed else 0
         try:
             header, body = decode_request_header(frame)
@@ -356,7 +356,7 @@ class Broker:
         except (ValueError, OverflowError) as error:  # longer than a length field can say: what a peer asked for may not end the process
             self._close(session, f"the answer cannot be written: {error}")
             return
-        if self._quotas.is_set and (throttled := self._quotas.charged(call, message, chunks, now)) is not None:
+        if self.quotas.is_set and (throttled := self.quotas.charged(call, message, chunks, now)) is not None:
             chunks = encode_reply(throttled, call.api_key, call.version, call.correlation_id)
             if not session.is_muted:
                 self._mute(session)  # the answer first, then the rest (KIP-219)
@@ -463,7 +463,7 @@ class Broker:
             self._effects.extend(follow(self._live, self._partitions, delta, now))
             self.settings = self._live.settings
             if delta.quotas_changed:
-                self._quotas.published(delta.after.quotas)
+                self.quotas.published(delta.after.quotas)
             for shards in self._context.coordinators:
                 shards.published(delta, now)
         for token, reply in quorum.take_committed():

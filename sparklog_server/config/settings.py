@@ -148,6 +148,15 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_connections_per_ip: Annotated[
         int, _int("max.connections.per.ip", "The connections one address may hold at once.", 0, update=_CLUSTER)
     ] = INT_MAX
+    max_connection_creation_rate: Annotated[
+        int,
+        _int(
+            "max.connection.creation.rate",
+            "The most new connections each second; beyond it nobody is admitted for up to `quota.window.size.seconds`.",
+            0,
+            update=_CLUSTER,
+        ),
+    ] = INT_MAX
     connections_max_idle_ms: Annotated[
         int, _long("connections.max.idle.ms", "How long a connection may stay silent before it is closed; negative is for ever.")
     ] = 600_000

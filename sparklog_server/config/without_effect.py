@@ -105,7 +105,6 @@ kafka.metrics.reporters | LIST | r | - |  | Java classes that report metrics.
 leader.imbalance.check.interval.seconds | LONG | r | 1.. | 300 | How often the balance of leaderships is looked at.
 log.cleaner.io.buffer.size | INT | c | 0.. | 524288 | The memory of compaction for reading and writing, over all threads.
 log.dir.failure.timeout.ms | LONG | r | 1.. | 30000 | How long a broker that cannot report a failed data directory goes on before it stops.
-max.connection.creation.rate | INT | c | 0.. | 2147483647 | The most new connections each second.
 max.connections.per.ip.overrides | STRING | c | - |  | Other limits for certain addresses, as address:count, comma separated.
 metric.reporters | LIST | c | - | org.apache.kafka.common.metrics.JmxReporter | Java classes that report metrics.
 metrics.num.samples | INT | r | 1.. | 2 | How many samples a rate is computed from.

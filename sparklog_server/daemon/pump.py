@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 from sparklog.effects import Disconnect, Effect, Halt, Reply, Run, Sync
 from sparklog.model import Instant, Micros, Millis, SessionId, Ticket
+from sparklog_server.broker.quotas import ClientQuotas
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.daemon.connection import Connection
 from sparklog_server.daemon.jobs import Done, Job, Jobs
@@ -24,6 +25,7 @@ class Serving(Protocol):
 
     is_stopped: bool
     settings: BrokerSettings
+    quotas: ClientQuotas
 
     @property
     def is_ready(self) -> bool: ...

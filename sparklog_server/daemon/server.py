@@ -26,6 +26,7 @@ from itertools import count
 from typing import Final
 
 from sparklog.errors import SparklogError
+from sparklog.model import Millis
 from sparklog_server.config.listeners import Listener
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.daemon.logs import TraceLog
@@ -81,6 +82,7 @@ class Server:
         self._chores: list[tuple[float, int, Callable[[], None]]] = []
         self._chore_numbers = count()
         self._is_full = False
+        self._held_count = 0  # accepted, to be closed when its address has waited long enough
         self._is_stop_wanted = False
         self._is_stopping = False
         if parent_pid is not None:
@@ -203,14 +205,49 @@ class Server:
                     self._pause_accepting(error)
                     return
                 continue  # this one was gone before we came
-            self._admit(connected, (address[0], address[1]), listener)
+            if not self._knocked(connected, (address[0], address[1]), listener):
+                return
 
     def _pause_accepting(self, error: OSError) -> None:
         """The one who knocks stays in the queue of the kernel; asking again at once would only burn the processor."""
         self._log.trace("cannot-accept", connections=len(self._pump.connections), reason=error.strerror)
+        self._accept_none()
+        self._after(ACCEPT_AGAIN_S, self._accept_again)
+
+    def _accept_none(self) -> None:
         for _, bound in self._sockets:
             self._reactor.forget(bound.fileno())
-        self._after(ACCEPT_AGAIN_S, self._accept_again)
+
+    def _knocked(self, connected: socket.socket, peer: tuple[str, int], listener: Listener) -> bool:
+        """Admit a connection, or see to it that it waits; False if nobody else is to be accepted meanwhile."""
+        rate, now_ms = self._broker.settings.max_connection_creation_rate, Millis(time.monotonic_ns() // 1_000_000)
+        throttled = self._broker.quotas.connections.connecting(peer[0], rate, now_ms)
+        if throttled.closed_after_ms:
+            if len(self._pump.connections) + self._held_count >= self._broker.settings.max_connections:
+                connected.close()
+            else:
+                # Unread until its time is over, as Kafka does: who is refused at once comes again at once.
+                self._held_count += 1
+                self._after(throttled.closed_after_ms / 1000, lambda: self._drop_held(connected))
+        elif throttled.admitted_after_ms:
+            self._accept_none()
+            self._after(throttled.admitted_after_ms / 1000, lambda: self._admit_held(connected, peer, listener))
+            return False
+        else:
+            self._admit(connected, peer, listener)
+        return True
+
+    def _drop_held(self, connected: socket.socket) -> None:
+        self._held_count -= 1
+        connected.close()
+
+    def _admit_held(self, connected: socket.socket, peer: tuple[str, int], listener: Listener) -> None:
+        """The pause is over: who waited through it is the first."""
+        if self._is_stopping:
+            connected.close()
+            return
+        self._admit(connected, peer, listener)
+        self._accept_again()
 
     def _admit(self, connected: socket.socket, peer: tuple[str, int], listener: Listener) -> None:
         refusal = self._refusal(peer[0])

@@ -15,6 +15,7 @@ from sparklog_server.metadata.image import BROKER_RESOURCE, MetadataImage
 from sparklog_server.metadata.records import ConfigRecord
 
 ASKED_WHEN_NEEDED = {
+    "max.connection.creation.rate": "by the server at each connection",
     "max.connections": "by the server at each connection",
     "max.connections.per.ip": "by the server at each connection",
     "min.insync.replicas": "by each partition when topics are reconfigured",

@@ -3,7 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog_server.broker.quotas import Rate, TokenBucket
+from sparklog.model import Millis
+from sparklog_server.broker.connection_rates import ConnectionRates, Throttled
+from sparklog_server.broker.rates import Rate, TokenBucket
 
 WINDOWS = 4
 WINDOW_MS = 1000
@@ -76,3 +78,39 @@ def test_a_bucket_holds_its_windows_and_fills_at_its_rate() -> None:
     assert bucket.delay_ms(1.0, 2000) == 0
     bucket.record(10, 1.0, 1_000_000)
     assert bucket.delay_ms(1.0, 1_000_000) == 0
+
+
+IP_OF = (("ip", "10.0.0.1"),)
+ANY_IP = (("ip", None),)
+UNLIMITED = 2**31 - 1
+
+
+def test_an_address_beyond_its_rate_is_held_and_does_not_count() -> None:
+    rates = ConnectionRates(WINDOWS, WINDOW_MS)
+    rates.published({IP_OF: {"connection_creation_rate": 2.0}})
+    over_windows = 2 * (WINDOWS - 1) * WINDOW_MS // 1000
+    admitted = [rates.connecting("10.0.0.1", UNLIMITED, Millis(5000)) for _ in range(over_windows + 5)]
+    assert admitted[:over_windows] == [Throttled()] * over_windows
+    assert all(0 < one.closed_after_ms <= WINDOW_MS for one in admitted[over_windows:])
+    assert rates.connecting("10.0.0.2", UNLIMITED, Millis(5000)) == Throttled()
+    assert rates.connecting("10.0.0.1", UNLIMITED, Millis(5000 + WINDOWS * WINDOW_MS)) == Throttled()
+
+
+def test_every_address_has_the_default_rate_for_itself_and_its_own_before_it() -> None:
+    rates = ConnectionRates(WINDOWS, WINDOW_MS)
+    rates.published({ANY_IP: {"connection_creation_rate": 0.0}, (("ip", "0:0:0:0:0:0:0:1"),): {"connection_creation_rate": 100.0}})
+    assert rates.connecting("10.0.0.1", UNLIMITED, Millis(0)).closed_after_ms == WINDOW_MS
+    assert rates.connecting("::1", UNLIMITED, Millis(0)) == Throttled()
+    rates.published({})
+    assert rates.connecting("10.0.0.1", UNLIMITED, Millis(0)) == Throttled()
+
+
+def test_beyond_the_rate_over_all_everybody_waits_but_those_who_are_refused_count_for_nothing() -> None:
+    rates = ConnectionRates(WINDOWS, WINDOW_MS)
+    rates.published({IP_OF: {"connection_creation_rate": 1.0}})
+    for _ in range(100):
+        rates.connecting("10.0.0.1", 20, Millis(0))
+    told = [rates.connecting("10.0.0.2", 20, Millis(0)) for _ in range(20 * (WINDOWS - 1) * WINDOW_MS // 1000)]
+    assert told[-1].closed_after_ms == 0
+    assert 0 < told[-1].admitted_after_ms <= WINDOW_MS
+    assert told[0] == Throttled()

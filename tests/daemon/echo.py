@@ -5,6 +5,7 @@ A frame is a word and arguments: `echo TEXT`, `slice POSITION LENGTH` (of its fi
 
 from sparklog.effects import Disconnect, Effect, FileSlice, Reply, Run, Sync
 from sparklog.model import Instant, Micros, SessionId, Ticket
+from sparklog_server.broker.quotas import ClientQuotas
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.disk.door import DiskFile
 
@@ -18,6 +19,7 @@ class Echo:
         self.is_ready = True
         self.is_stopped = False
         self.settings = BrokerSettings()
+        self.quotas = ClientQuotas(self.settings, lambda: 0)
         self.sessions: list[SessionId] = []
         self.gone: list[SessionId] = []
         self.finished_results: list[object] = []

@@ -1,5 +1,6 @@
 """The program as a user meets it: how it starts, how it ends, what it refuses."""
 
+import contextlib
 import signal
 import socket
 import time
@@ -8,8 +9,14 @@ from pathlib import Path
 import pytest
 
 from sparklog.wire.header import encode_request
+from sparklog.wire.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasRequestEntryData,
+    EntityData,
+    OpData,
+)
 from sparklog.wire.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
-from tests.daemon.broker_process import BrokerProcess, broker, is_served, receive_until_closed
+from tests.daemon.broker_process import API_VERSIONS, BrokerProcess, broker, is_served, receive_until_closed
 
 
 def test_it_says_ready_once_and_ends_cleanly_within_a_second_of_sigterm(tmp_path: Path) -> None:
@@ -149,6 +156,37 @@ def test_a_connection_beyond_the_limit_is_closed_and_logged_once(tmp_path: Path)
         _, _, err = process.end(signal.SIGTERM)
     assert err.count("connection-refused") == 1
     assert "max.connections=1" in err
+
+
+def test_beyond_the_rate_of_connections_who_comes_is_admitted_later(tmp_path: Path) -> None:
+    rate = ["--set", "max.connection.creation.rate=1", "--set", "quota.window.num=2"]
+    with broker(tmp_path / "data", *rate) as process, contextlib.ExitStack() as open_until_then:
+        address = process.address()
+        began_s = time.monotonic()
+        for _ in range(3):
+            client = open_until_then.enter_context(socket.create_connection(address))
+            assert is_served(client)
+        assert time.monotonic() - began_s >= 1.0
+        process.end(signal.SIGTERM)
+
+
+def test_beyond_the_rate_of_its_address_a_connection_is_held_and_closed_unserved(tmp_path: Path) -> None:
+    entity = [EntityData("ip", "127.0.0.1")]
+    quota = AlterClientQuotasRequest([AlterClientQuotasRequestEntryData(entity, [OpData("connection_creation_rate", 1.0)])])
+    with broker(tmp_path / "data", "--set", "quota.window.num=2") as process:
+        address = process.address()
+        with socket.create_connection(address) as first:
+            first.sendall(b"".join(map(bytes, encode_request(quota, 1, 7, "test"))))
+            assert first.recv(4096)[4:8] == (7).to_bytes(4, "big")
+            with socket.create_connection(address) as second:
+                assert is_served(second)
+                with socket.create_connection(address) as third:
+                    third.sendall(API_VERSIONS)
+                    began_s = time.monotonic()
+                    assert receive_until_closed(third) == b""
+                    assert time.monotonic() - began_s >= 0.3
+                assert is_served(second)
+        process.end(signal.SIGTERM)
 
 
 def test_a_limit_of_connections_that_is_set_while_running_holds_for_the_next(tmp_path: Path) -> None:
