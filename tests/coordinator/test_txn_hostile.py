@@ -1,8 +1,8 @@
 """What a shard of transactions is told late, twice or of another life, and crowds of ids: nothing is lost, and nothing is done twice."""
 
 from sparklog.errors import ErrorCode
-from sparklog.model import TopicPartition
-from sparklog_server.coordinator.txn.events import MarkersDue, MarkersWritten
+from sparklog.model import ProducerEpoch, ProducerId, TopicPartition
+from sparklog_server.coordinator.txn.events import MarkersDue, MarkersWritten, VerdictDue
 from sparklog_server.coordinator.txn.states import State
 from tests.coordinator.transactions import TxnWorld
 
@@ -45,3 +45,64 @@ def test_markers_that_are_due_by_a_shard_loaded_anew_are_so_no_more_once_those_o
     world.decide(written(on_its_way), 0)
     assert world.due["a"].end.is_over
     assert world.run("end a commit v=3") == [f"-> a end {ErrorCode.NONE.name}"]
+
+
+def crowd(*, count: int = 450) -> TxnWorld:
+    """A shard loaded with more ids than go on at once: of every three, one is about to commit, and two are open."""
+    world = TxnWorld()
+    for number in range(count):
+        world.run(f"init id-{number} timeout=60")
+        world.run(f"add id-{number} t-0 v=5")
+        if number % 3 == 0:
+            world.run(f"end id-{number} commit v=5")
+    world.due.clear()
+    world.reload()
+    return world
+
+
+def states(world: TxnWorld) -> dict[State, int]:
+    counted: dict[State, int] = {}
+    for transaction in world.shard.transactions.values():
+        counted[transaction.state] = counted.get(transaction.state, 0) + 1
+    return counted
+
+
+def test_a_crowd_of_transactions_goes_on_over_several_turns_after_a_load_and_none_is_passed_over() -> None:
+    world = crowd()
+    assert 0 < len([one for one in world.took if one.answers]) < 150  # the first turn is short
+    for decision in world.took:
+        world.replay(decision)
+    world.advance(0)
+    assert len(world.due) == 150
+    for due in list(world.due.values()):
+        world.decide(written(due), 0)
+    assert states(world) == {State.COMPLETE_COMMIT: 150, State.ONGOING: 300}
+    world.advance(80)
+    assert states(world) == {State.COMPLETE_COMMIT: 150, State.PREPARE_ABORT: 300}
+
+
+def test_what_is_asked_before_a_transaction_goes_on_after_a_load_is_done_once() -> None:
+    world = crowd()
+    last, ending = "id-449", "id-447"
+    # One ends and begins anew, the other is retried while its markers are not even due.
+    assert f"-> {last} end NONE 449/1" in world.run(f"end {last} commit v=5")
+    world.decide(written(world.due.pop(last)), 0)
+    world.run(f"add {last} t-1 v=5")
+    world.run(f"end {ending} commit v=5")
+    for decision in world.took:
+        world.replay(decision)
+    world.advance(0)
+    assert last not in world.due
+    assert ending in world.due
+    assert world.shard.transactions[last].state is State.ONGOING
+    world.advance(80)
+    assert world.shard.transactions[last].state is State.PREPARE_ABORT
+
+
+def test_a_verdict_of_before_a_load_waits_until_time_runs_again() -> None:
+    world = crowd(count=240)
+    last = "id-239"
+    for verdict in ("ask-again", "commit"):
+        world.verdicts[last] = VerdictDue(last, ProducerId(world.producers[last][0]), ProducerEpoch(world.producers[last][1]))
+        world.run(f"verdict {last} {verdict}")
+    assert world.shard.transactions[last].state is State.ONGOING

@@ -45,7 +45,7 @@ _BUMPING_SINCE = 5
 _AT_ONCE_MAX = 100
 """Timeouts, retries and requests that waited, of which so many are decided in one turn of the loop."""
 _LOOKED_AT_ONCE_MAX = 2_000
-"""Ids that are looked at in one turn of the loop for whether anybody uses them: a tenth of a millisecond."""
+"""Ids that are looked at in one turn of the loop, for whether anybody uses them or they are to go on: a tenth of a millisecond."""
 
 Decide = Callable[[Command, object, Instant], Decision]
 
@@ -64,6 +64,7 @@ class TxnShard:
         self._last_epochs: dict[str, int] = {}  # which InitProducerId bumped, where it was told: lost by a reload, as in Kafka
         self._expiry_due: Micros | None = None
         self._looked_for: Iterator[str] | None = None  # the ids that the search for unused ones has not come to yet
+        self._resumed_next: Iterator[str] | None = None  # the ids whose time does not run yet since the shard was loaded
         self._decides: dict[type[Message], Decide] = {
             InitProducerIdRequest: self._init,
             AddPartitionsToTxnRequest: self._add_partitions,
@@ -94,17 +95,34 @@ class TxnShard:
         """Nothing here waits for one."""
 
     def loaded(self, image: MetadataImage, now: Instant) -> list[Decision]:
-        """Time begins to run for what is open, and what was about to end goes on."""
+        """Time begins to run for what is open, and what was about to end goes on: for some ids now, for the others in turns to come."""
         self._server_version = image.features.get(TRANSACTION_VERSION, 0)
         self._timeouts = Timeouts(self._settings.abort_interval_ms, now)
         self._expiry_due = Micros(now.mono_us + self._settings.expiry_interval_ms * 1000)
-        decisions = []
-        for transactional_id, transaction in self.transactions.items():
-            if transaction.state is State.ONGOING:
+        self._resumed_next = iter(list(self.transactions))
+        return self._resume(self._resumed_next, now)
+
+    def _resume(self, resumed_next: Iterator[str], now: Instant) -> list[Decision]:
+        """Go on with some of what the shard was loaded with, unless a request was there before: time runs then, or markers are due."""
+        decisions: list[Decision] = []
+        resumed = 0
+        for _ in range(_LOOKED_AT_ONCE_MAX):
+            if resumed == _AT_ONCE_MAX:
+                return decisions
+            transactional_id = next(resumed_next, None)
+            if transactional_id is None:
+                self._resumed_next = None
+                break
+            transaction = self.transactions.get(transactional_id)
+            if transaction is None:
+                continue
+            if transaction.state is State.ONGOING and not self._running.has(transactional_id):
                 self._opened(transactional_id, transaction, now)
-            elif transaction.state in ENDING:
+                resumed += 1
+            elif transaction.state in ENDING and self._completions.of(transactional_id) is None:
                 self._completions.begin(transactional_id, transaction.partitions)
                 decisions.append(self._markers_or_complete(transactional_id, transaction, now))
+                resumed += 1
         return decisions
 
     # -- what follows from a move
@@ -305,6 +323,8 @@ class TxnShard:
             return NOTHING
         if (transaction.producer_id, transaction.producer_epoch) != (told.producer_id, told.producer_epoch):
             return NOTHING
+        if not self._running.has(transactional_id):
+            return NOTHING  # the shard was loaded anew meanwhile, and will ask once time runs again
         if told.answer is Said.COMMIT:
             return self._roll_forward(transactional_id, transaction, now)
         if told.answer is Said.ASK_AGAIN:
@@ -360,6 +380,8 @@ class TxnShard:
         return []
 
     def tick(self, now: Instant) -> list[Decision]:
+        if self._resumed_next is not None:
+            return self._resume(self._resumed_next, now)  # alone, so that it sees all that was decided
         decisions = [self.decide(held.command, held.token, now) for held in self._completions.take_released(_AT_ONCE_MAX)]
         decisions += [self._refuse_held(held.command, held.token) for held in self._completions.take_overdue(now)]
         for _ in range(_AT_ONCE_MAX):
@@ -427,7 +449,7 @@ class TxnShard:
         return _answered(token, refused_add(cast(AddPartitionsToTxnRequest, request).transactions[0], code))
 
     def deadline(self) -> Micros | None:
-        if self._looked_for is not None:
+        if self._looked_for is not None or self._resumed_next is not None:
             return Micros(0)
         earliest = self._expiry_due
         for deadline in (self._completions.deadline(), self._running.deadline()):

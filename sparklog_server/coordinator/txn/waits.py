@@ -158,6 +158,10 @@ class Timeouts:
         if opened is not None:
             self._timers.cancel(opened.timer)
 
+    def has(self, transactional_id: str) -> bool:
+        """Whether the time of a transaction runs."""
+        return transactional_id in self._open
+
     def next(self, now: Instant) -> str | None:
         """The next id whose transaction has been open for longer than its timeout; to be asked only once `deadline` has come."""
         return self._timers.pop(now.mono_us)
