@@ -236,6 +236,12 @@ class Admin:
 
         return end_transaction(self._caller, identity, is_commit=is_commit)
 
+    def end_transactions(self, identities: "Iterable[ProducerIdentity]", *, is_commit: bool) -> "dict[str, ProducerIdentity]":
+        """The same for many, by transactional id, with several requests on their way to each coordinator; raises ItemsFailed."""
+        from sparklog.client.admin_transactions import end_transactions
+
+        return end_transactions(self._caller, identities, is_commit=is_commit)
+
     def abort_transaction(self, partition: TopicPartition, *, producer_id: int, producer_epoch: int, coordinator_epoch: int = 0) -> None:
         """Write the abort marker of a hanging transaction into one partition; for transactions that no coordinator knows (KIP-664)."""
         from sparklog.client.admin_transactions import abort_transaction

@@ -12,7 +12,7 @@ from sparklog.client.admin_topics import topics_by_name
 from sparklog.client.connection import UnsupportedByBroker
 from sparklog.client.failures import UnknownTopic
 from sparklog.client.transaction_states import END_BEFORE_V2, ProducerIdentity, follows_v2
-from sparklog.client.transport import instant
+from sparklog.client.transport import instant, now_us
 from sparklog.errors import BrokerError, ConnectionFailed, ErrorCode, RequestTimeout, SettingsError
 from sparklog.model import Micros, NodeId, ProducerEpoch, ProducerId, TopicPartition
 
@@ -139,24 +139,55 @@ def fence_producers(
 
 def end_transaction(caller: Caller, identity: ProducerIdentity, *, is_commit: bool) -> ProducerIdentity:
     """See Admin.end_transaction."""
-    from sparklog.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
-
-    deadline = caller.deadline()
-
-    def end(node: NodeId, names: list[str]) -> dict[str, ProducerIdentity | BrokerError]:
-        version_max = None if follows_v2(caller.network.cluster.features) else END_BEFORE_V2
-        reply = caller.call(EndTxnRequest(*identity, committed=is_commit), EndTxnResponse, deadline, node=node, version_max=version_max)
-        ended = identity
-        if reply.producer_id >= 0:
-            ended = ProducerIdentity(identity.transactional_id, ProducerId(reply.producer_id), ProducerEpoch(reply.producer_epoch))
-        return {names[0]: refusal(reply.error_code, f"transactional id {identity.transactional_id!r}") or ended}
-
     try:
-        # The same answer comes to the same question, so one that was lost may be asked again.
-        told = caller.of_coordinators([identity.transactional_id], end, deadline, key_type=TRANSACTION_KEY)
+        return end_transactions(caller, [identity], is_commit=is_commit)[identity.transactional_id]
     except ItemsFailed as failed:
         raise failed.errors[identity.transactional_id] from None
-    return told[identity.transactional_id]
+
+
+def end_transactions(caller: Caller, identities: Iterable[ProducerIdentity], *, is_commit: bool) -> dict[str, ProducerIdentity]:
+    """See Admin.end_transactions."""
+    deadline = caller.deadline()
+    by_id = {identity.transactional_id: identity for identity in identities}
+
+    def end(node: NodeId, names: list[str]) -> dict[str, ProducerIdentity | BrokerError]:
+        return _ended(caller, node, [by_id[name] for name in names], deadline, is_commit=is_commit)
+
+    # The same answer comes to the same question, so one that was lost may be asked again.
+    return caller.of_coordinators(by_id, end, deadline, key_type=TRANSACTION_KEY)
+
+
+def _ended(
+    caller: Caller, node: NodeId, identities: Sequence[ProducerIdentity], deadline: Micros, *, is_commit: bool
+) -> dict[str, ProducerIdentity | BrokerError]:
+    """What one coordinator says, of those whose answers came; several questions are on their way at a time."""
+    from sparklog.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+
+    network = caller.network
+    told: dict[str, ProducerIdentity | BrokerError] = {}
+    asked: list[tuple[ProducerIdentity]] = []  # each a token of its own: an answer that comes too late is of no other call
+    waiting, is_broken = list(reversed(identities)), False
+    while (waiting and not is_broken) or asked:
+        while waiting and not is_broken and network.is_ready(node):
+            version_max = None if follows_v2(network.cluster.features) else END_BEFORE_V2
+            token = (waiting.pop(),)
+            network.send(node, EndTxnRequest(*token[0], committed=is_commit), token, version_max=version_max)
+            asked.append(token)
+        if now_us() >= deadline:
+            raise RequestTimeout("the coordinator of transactions did not answer in time")
+        for answer in network.poll(deadline):
+            token_at = next((place for place, token in enumerate(asked) if token is answer.token), None)
+            if token_at is None:
+                continue
+            (identity,), reply = asked.pop(token_at), answer.message
+            if not isinstance(reply, EndTxnResponse):
+                is_broken = True  # whose answer is missing is asked about again
+                continue
+            ended = identity
+            if reply.producer_id >= 0:
+                ended = ProducerIdentity(identity.transactional_id, ProducerId(reply.producer_id), ProducerEpoch(reply.producer_epoch))
+            told[identity.transactional_id] = refusal(reply.error_code, f"transactional id {identity.transactional_id!r}") or ended
+    return told
 
 
 def abort_transaction(caller: Caller, partition: TopicPartition, *, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:

@@ -1,7 +1,8 @@
-"""Readers kept between tasks: Spark uses a Python worker for one task after another, and a connection costs more than a small read.
+"""What is kept between tasks: Spark uses a Python worker for one task after another, and a connection costs more than a small read.
 
 They are kept per process and per settings, so a worker that was forked never touches what its parent opened. A reader whose task did not
 come to its end is closed, since bytes that nobody waits for may still be under way on it. Nothing here depends on being told of an end.
+The process that commits keeps its way to the decisions of sinks, and every process what it was told of the brokers' time limits.
 """
 
 import os
@@ -10,11 +11,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
+from sparklog.client.admin import Admin
+from sparklog.client.admin_configs import ConfigResource
+from sparklog.client.decision_log import DecisionLog
 from sparklog.client.ranges import RangeReader
 from sparklog.client.settings import ClientSettings
+from sparklog.errors import SparklogError
 
 IDLE_MAX: Final = 8
 """Readers that wait at the same time; the one that waited longest is closed for one more."""
+
+DECISION_LOGS_MAX: Final = 4
+TIMEOUT_DEFAULT_MS: Final = 60_000
+TIMEOUT_OF_BROKERS_MS: Final = 900_000
+"""Kafka's `transaction.max.timeout.ms`, where nobody tells another."""
+ROLLS_FORWARD: Final = "sparklog.transactional.sink.id.expiration.ms"
+"""A setting of brokers that ask, when the time of a sink's transaction is up, whether it is decided."""
+ROLL_FORWARD_MS: Final = 60_000
+"""Time enough for such a broker to find out, before it aborts."""
 
 
 class _Idle(NamedTuple):
@@ -26,6 +40,8 @@ class _Idle(NamedTuple):
 
 _idle: list[_Idle] = []
 """The one that was used last stands last."""
+_decision_logs: list[tuple[int, ClientSettings, DecisionLog]] = []
+_timeouts: dict[tuple[str, ...], int] = {}
 
 
 @contextmanager
@@ -41,9 +57,53 @@ def range_reader(settings: ClientSettings) -> Iterator[RangeReader]:
     _close_old()
 
 
+def decision_log(settings: ClientSettings) -> DecisionLog:
+    """The way to the decisions of sinks, with the connections and the knowledge of the last time."""
+    process = os.getpid()
+    for kept in _decision_logs:
+        if kept[:2] == (process, settings):
+            return kept[2]
+    made = DecisionLog(settings)
+    _decision_logs.append((process, settings, made))
+    for old in [kept for kept in _decision_logs if kept[0] == process][:-DECISION_LOGS_MAX]:
+        _decision_logs.remove(old)
+        old[2].close()
+    return made
+
+
+def transaction_timeout_ms(settings: ClientSettings) -> int:
+    """How long a task's transaction may be open: what the user says, else as long as the brokers allow.
+
+    A broker of ours keeps some of that time to find out whether the transaction is decided; Kafka aborts when it is over.
+    """
+    if settings.transaction_timeout_ms != TIMEOUT_DEFAULT_MS:
+        return settings.transaction_timeout_ms
+    found = _timeouts.get(settings.bootstrap_servers)
+    if found is None:
+        found = _timeouts[settings.bootstrap_servers] = _longest_timeout_ms(settings)
+    return found
+
+
+def _longest_timeout_ms(settings: ClientSettings) -> int:
+    try:
+        with Admin.from_settings(settings) as admin:
+            brokers = [ConfigResource("broker", str(node.node_id)) for node in admin.describe_cluster().nodes]
+            told = list(admin.describe_resources(brokers).values())
+    except SparklogError:
+        return TIMEOUT_OF_BROKERS_MS  # perhaps it may not ask
+    limits = [int(entries["transaction.max.timeout.ms"].value or 0) for entries in told if "transaction.max.timeout.ms" in entries]
+    longest_ms = min((limit for limit in limits if limit > 0), default=TIMEOUT_OF_BROKERS_MS)
+    if all(ROLLS_FORWARD in entries for entries in told):
+        return longest_ms - min(ROLL_FORWARD_MS, longest_ms // 2)
+    return longest_ms
+
+
 def close_idle() -> None:
     """Close what this process keeps."""
     process = os.getpid()
+    for kept in [one for one in _decision_logs if one[0] == process]:
+        _decision_logs.remove(kept)
+        kept[2].close()
     for idle in [one for one in _idle if one.process == process]:
         _idle.remove(idle)
         idle.reader.close()

@@ -26,10 +26,9 @@ T = TypeVar("T")
 E = TypeVar("E", bound=Enum)
 
 _CLIENT_PREFIX = "kafka."
+_CHECKPOINT = "checkpointlocation"
 
-_INJECTED_BY_SPARK = frozenset(
-    {"path", "paths", "checkpointlocation", "queryname", "outputmode", "provider", "serialization.format", "header", "timezone"}
-)
+_INJECTED_BY_SPARK = frozenset({"path", "paths", "queryname", "outputmode", "provider", "serialization.format", "header", "timezone"})
 """Keys Spark puts beside the user's own: `load(path)`, `save(path)`, `writeStream`, and the catalog for tables."""
 
 _WITHOUT_EFFECT: Mapping[str, str] = MappingProxyType(
@@ -60,6 +59,13 @@ class WhenLost(Enum):
     FAIL = "true"
     WARN = "warn"
     SKIP = "skip"
+
+
+class Guarantee(Enum):
+    """How often a record that is written counts."""
+
+    EXACTLY_ONCE = "exactly_once"
+    AT_LEAST_ONCE = "at_least_once"
 
 
 class NoMatch(Enum):
@@ -111,19 +117,13 @@ def _word(words: type[E]) -> Callable[[str], E]:
     return parse
 
 
-def _positive(largest: int) -> Callable[[str], int]:
+def _whole(first: int, last: int) -> Callable[[str], int]:
     def parse(value: str) -> int:
-        if not re.fullmatch(r"[0-9]{1,19}", value.strip()) or not 0 < int(value) <= largest:
-            raise ValueError(f"must be a whole number from 1 to {largest}")
+        if not re.fullmatch(r"[0-9]{1,19}", value.strip()) or not first <= int(value) <= last:
+            raise ValueError(f"must be a whole number from {first} to {last}")
         return int(value)
 
     return parse
-
-
-def _count(value: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,10}", value.strip()) or int(value) > INT32_MAX:
-        raise ValueError(f"must be a whole number from 0 to {INT32_MAX}")
-    return int(value)
 
 
 def _topics(value: str) -> tuple[str, ...]:
@@ -226,11 +226,11 @@ class Options:
 
     # -- how much at a time
     max_offsets_per_trigger: int | None = _option(
-        "maxOffsetsPerTrigger", _positive(INT64_MAX), None, "offsets to read in one micro-batch, shared among partitions by backlog"
+        "maxOffsetsPerTrigger", _whole(1, INT64_MAX), None, "offsets to read in one micro-batch, shared among partitions by backlog"
     )
     min_offsets_per_trigger: int | None = _option(
         "minOffsetsPerTrigger",
-        _positive(INT64_MAX),
+        _whole(1, INT64_MAX),
         None,
         "offsets to wait for before a micro-batch, but no longer than `maxTriggerDelay`; the first one after a start runs at once, and with"
         " availableNow nothing is waited for",
@@ -240,18 +240,18 @@ class Options:
     )
     max_bytes_per_trigger: int | None = _option(
         "maxBytesPerTrigger",
-        _positive(INT64_MAX),
+        _whole(1, INT64_MAX),
         None,
         "bytes to read in one micro-batch, about: estimated from the sizes of the logs on the brokers' disks, as they are compressed there",
     )
     min_partitions: int | None = _option(
-        "minPartitions", _positive(INT32_MAX), None, "tasks to split a read into, about: large ranges are cut in proportion to their sizes"
+        "minPartitions", _whole(1, INT32_MAX), None, "tasks to split a read into, about: large ranges are cut in proportion to their sizes"
     )
     max_records_per_partition: int | None = _option(
-        "maxRecordsPerPartition", _positive(INT64_MAX), None, "offsets that one task reads at most"
+        "maxRecordsPerPartition", _whole(1, INT64_MAX), None, "offsets that one task reads at most"
     )
     max_bytes_per_partition: int | None = _option(
-        "maxBytesPerPartition", _positive(INT64_MAX), None, "bytes that one task reads, about: estimated as for `maxBytesPerTrigger`"
+        "maxBytesPerPartition", _whole(1, INT64_MAX), None, "bytes that one task reads, about: estimated as for `maxBytesPerTrigger`"
     )
 
     # -- what else
@@ -272,10 +272,13 @@ class Options:
         " starts from it",
     )
     fetch_retries: int = _option(
-        "fetchOffset.numRetries", _count, 3, "how often to ask again when a new leader seems to know less than was read already"
+        "fetchOffset.numRetries",
+        _whole(0, INT32_MAX),
+        3,
+        "how often to ask again when a new leader seems to know less than was read already",
     )
     fetch_retry_ms: int = _option(
-        "fetchOffset.retryIntervalMs", _count, 200, "milliseconds between these questions; 1000 in Spark's Kafka connector"
+        "fetchOffset.retryIntervalMs", _whole(0, INT32_MAX), 200, "milliseconds between these questions; 1000 in Spark's Kafka connector"
     )
 
     # -- keys and values as typed columns
@@ -318,6 +321,25 @@ class Options:
 
     # -- writing
     topic: str | None = _option("topic", _text, None, "the topic to write to; stronger than a column `topic`")
+    delivery: Guarantee | None = _option(
+        "delivery",
+        _word(Guarantee),
+        None,
+        "`exactly_once`: a batch is read as a whole and once, by whoever reads read-committed; `at_least_once`: what is tried again may be"
+        " there twice",
+        default_text="`exactly_once` for streams, and for batches with `txnAppId`; else `at_least_once`",
+    )
+    sink_id: str | None = _option(
+        "sinkId", _text, None, "the name under which a sink's commits are kept", default_text="the checkpoint's path, or the query's id"
+    )
+    txn_app_id: str | None = _option(
+        "txnAppId", _text, None, "batches, as in `foreachBatch`: with `txnVersion`, what is written again with no higher version is dropped"
+    )
+    txn_version: int | None = _option(
+        "txnVersion", _whole(0, INT64_MAX), None, "batches: the number of this write among those with its `txnAppId`"
+    )
+    checkpoint: str = ""
+    """Where Spark keeps the query's checkpoint, if that was said as an option of the sink."""
     client: ClientSettings = field(default_factory=ClientSettings)
     """The brokers and the remaining `kafka.*` settings, as the client understands them."""
 
@@ -337,6 +359,8 @@ class Options:
                     raise SettingsError(f"options {named_by[attribute]!r} and {key!r} mean the same: give one")
                 values[attribute] = _parsed(definition, value)
                 named_by[attribute] = key
+            elif lower == _CHECKPOINT:
+                values["checkpoint"] = value
             elif lower in _INJECTED_BY_SPARK or lower in _PASSED_OVER:
                 continue
             elif lower.startswith(_CLIENT_PREFIX):

@@ -19,12 +19,12 @@ from pyspark.sql.types import StructType
 
 from sparklog.client.failures import RecordTooLarge
 from sparklog.client.settings import ClientSettings
-from sparklog.errors import SettingsError
 from sparklog.record import columns as columns_module
 from sparklog.record.columns import BATCH_BYTES_MAX, PartitionBatch, write_batches
 from sparklog.record.compression import Codec
 from sparklog.spark.arrow import binary_column, fixed_column, headers_column
-from sparklog.spark.delivery import NO_BATCH, AtLeastOnce, Delivery, Task, TaskWriter
+from sparklog.spark.delivery import NO_BATCH, Delivery, Task, TaskWriter
+from sparklog.spark.exactly_once import delivery_for_batch, delivery_for_stream
 from sparklog.spark.options import Options
 from sparklog.spark.rows import (
     RowRefused,
@@ -55,10 +55,10 @@ _INT_MAX = 2**31 - 1
 class BatchSink(DataSourceArrowWriter):
     """Appends a DataFrame."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(self, options: Options, schema: StructType, delivery: Delivery | None = None) -> None:
         check_frame(schema, options)
         self._options = options
-        self._delivery = delivery_of(options)
+        self._delivery = delivery_for_batch(options) if delivery is None else delivery
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return write_task(self._options, self._delivery, iterator)
@@ -73,11 +73,11 @@ class BatchSink(DataSourceArrowWriter):
 class StreamSink(DataSourceStreamArrowWriter):
     """Appends each micro-batch."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(self, options: Options, schema: StructType, delivery: Delivery | None = None) -> None:
         check_frame(schema, options)
         self._options = options
         self._schema = schema
-        self._delivery = delivery_of(options)
+        self._delivery = delivery_for_stream(options) if delivery is None else delivery
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         batches = batches_of_rows(iterator, self._schema) if STREAMS_GIVE_ROWS else iterator
@@ -88,13 +88,6 @@ class StreamSink(DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         self._delivery.abort(messages, batchId)
-
-
-def delivery_of(options: Options) -> Delivery:
-    """How the writes of these options are made to last; SettingsError if they would do it in a way of their own."""
-    if options.client.transactional_id is not None:
-        raise SettingsError("option 'kafka.transactional.id' cannot be set: two tasks with one transactional id would fence each other")
-    return AtLeastOnce(options.client)
 
 
 def write_task(options: Options, delivery: Delivery, batches: Iterator[pa.RecordBatch]) -> WriterCommitMessage:

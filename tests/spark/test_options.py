@@ -90,8 +90,12 @@ def test_data_loss_fails_warns_or_is_skipped(value: str, meant: WhenLost) -> Non
 
 
 def test_keys_that_spark_adds_and_those_without_effect_pass() -> None:
-    spark_adds = {"path": "x", "checkpointLocation": "y", "queryName": "q"}
+    spark_adds = {"path": "x", "queryName": "q"}
     assert Options.parse({**SERVERS, **spark_adds, "kafkaConsumer.pollTimeoutMs": "1"}) == Options.parse(SERVERS)
+
+
+def test_where_the_checkpoint_is_names_a_sink() -> None:
+    assert Options.parse({**SERVERS, "checkpointLocation": "y"}).checkpoint == "y"
 
 
 def test_a_client_setting_without_effect_warns_and_an_unknown_one_is_refused() -> None:

@@ -1,0 +1,279 @@
+"""How one batch of an exactly-once sink is committed, or not, by whoever holds what its tasks told. Every step may be the last one.
+
+    commit(b)   1 fence           every older committer's decision will be refused
+                2 last_decision   read to the end
+                3 check           decided b already: that one counts, ours become strays; decided later: refuse
+                                  else the one before is finished first, and all of ours must be ongoing
+                4 decide          THE commit point
+                5 end_all         commit each transaction that the decision names, note that it is finished
+                6 sweep           abort every other open transaction of the sink
+    abort(b)    fence, last_decision, end_all of what is decided, sweep
+
+Between any two steps `at` is told the name of the step that is done. A process that dies there leaves what the next committer needs.
+"""
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Literal
+
+from sparklog.client.admin_calls import ItemsFailed
+from sparklog.client.decision_log import DecisionLog, LastDecision
+from sparklog.client.decisions import Decision, coordinator_id, prefix_of, sink_name
+from sparklog.client.transaction_states import ProducerIdentity
+from sparklog.client.transport import entropy
+from sparklog.errors import ErrorCode, SparklogError
+
+if TYPE_CHECKING:
+    from sparklog.client.admin_transactions import TransactionDescription
+
+Older = Literal["refuse", "skip"]
+"""What becomes of a batch where a later one is decided: an error, or nothing at all."""
+
+_COMMITTED: Final = ("PrepareCommit", "CompleteCommit")
+_SHOWN: Final = 3
+
+
+class CheckpointOlderThanSink(SparklogError):
+    """A later batch of the query is committed already: the query was started from an old checkpoint, or twice."""
+
+
+class BatchNotWhole(SparklogError):
+    """Not all that the tasks wrote can be committed, and nothing was: the batch has to be written again."""
+
+
+class TransactionsLost(SparklogError):
+    """A batch is decided, and some of its transactions were aborted all the same: their records are not there, and will not be."""
+
+
+class Committer:
+    """Commits the batches of one sink. Subclasses may hear of each step by `at`."""
+
+    def __init__(self, log: DecisionLog, identity: str) -> None:
+        self.identity = identity
+        self.sink = sink_name(identity)
+        self._log = log
+        self._admin = log.admin
+
+    def at(self, step: str) -> None:
+        """A step is done: "fence", "last_decision", "check", "decide", "end_all", "sweep"."""
+
+    # -- what is asked for ----------------------------------------------------------------------------------------------------------------
+
+    def commit(
+        self,
+        query: str,
+        batch: int,
+        transactions: Sequence[ProducerIdentity],
+        ends: Mapping[str, Mapping[int, int]],
+        *,
+        older: Older = "refuse",
+        is_job: bool = False,
+    ) -> None:
+        """Make a batch count, once, whatever was tried before; raises one of the errors above, or what a broker said."""
+        self.fence()
+        self.at("fence")
+        last = self.last_decision()
+        self.at("last_decision")
+        if last is not None and last.decision.query == query and last.decision.batch >= batch:
+            decided = last.decision
+            if decided.batch > batch and older == "refuse":
+                raise self._too_old(decided, batch)
+            # This batch, or one after it, is there already: what was written now is for nothing.
+            self._finish(last)
+        else:
+            self._finish_other(last, query)
+            self.check(transactions, batch)
+            self.at("check")
+            sorted_ends = {topic: dict(sorted(of_topic.items())) for topic, of_topic in sorted(ends.items())}
+            decided = Decision(self.identity, query, batch, entropy(16).hex(), tuple(transactions), sorted_ends, is_job)
+            self.decide(decided)
+            self.at("decide")
+            self._finish(LastDecision(decided, is_finished=False))
+        self.at("end_all")
+        self.sweep(decided)
+        self.at("sweep")
+
+    def abort(self, query: str | None, batch: int, transactions: Sequence[ProducerIdentity] = ()) -> None:
+        """Make a batch not count, unless it is decided: then it is committed, since it may be `commit` that failed on the way.
+
+        `transactions` are what is known of the batch's own.
+        """
+        self.fence(is_anew=True)
+        self.at("fence")
+        last = self.last_decision()
+        self.at("last_decision")
+        if last is not None and last.decision.query == query and last.decision.batch > batch:
+            # Another driver is ahead of this one, and all that is open is its own, but for these.
+            self.end([one for one in transactions if one not in last.decision.transactions], is_commit=False)
+            return
+        if last is not None:
+            self._finish(last)
+            self.at("end_all")
+        self.sweep(None if last is None else last.decision)
+        self.at("sweep")
+
+    def resolve(self, *, accepts_loss: bool = False) -> tuple[Decision | None, int]:
+        """For a driver that never returns: commit what is decided, abort the rest; tells the decision, and how many were aborted.
+
+        `accepts_loss` goes on where some of what was decided is lost.
+        """
+        self.fence(is_anew=True)
+        last = self.last_decision()
+        if last is not None:
+            try:
+                self._finish(last)
+            except TransactionsLost as lost:
+                if not accepts_loss:
+                    raise
+                self._warn(f"the loss is accepted: {lost}")
+                self._log.finish(last.decision)
+        return None if last is None else last.decision, self.sweep(None if last is None else last.decision)
+
+    # -- the steps ------------------------------------------------------------------------------------------------------------------------
+
+    def fence(self, *, is_anew: bool = False) -> None:
+        """Step 1; see `DecisionLog.fence`."""
+        self._log.fence(self.sink, is_anew=is_anew)
+
+    def last_decision(self) -> LastDecision | None:
+        """Step 2: after the fence, so that none can appear later than this one."""
+        return self._log.last(self.sink)
+
+    def check(self, transactions: Sequence[ProducerIdentity], batch: int) -> None:
+        """Step 3: every transaction is ongoing, with the producer id and epoch that its task told; raises BatchNotWhole."""
+        told = self._described(transactions)
+        wrong = [
+            f"{one.transactional_id} is {_shown(told.get(one.transactional_id))}" for one in transactions if not _is_ongoing(one, told)
+        ]
+        if wrong:
+            raise BatchNotWhole(
+                f"batch {batch} of sink {self.identity!r} is not committed: {len(wrong)} of {len(transactions)} transactions are no longer"
+                f" open ({'; '.join(wrong[:_SHOWN])}): a newer driver has taken over, or the batch took longer than"
+                " kafka.transaction.timeout.ms; start the query again and it writes the batch anew"
+            )
+
+    def decide(self, decision: Decision) -> None:
+        """Step 4."""
+        self._log.decide(decision)
+
+    def end_all(self, decision: Decision) -> None:
+        """Step 5: commit what a decision names, again where it was tried before; raises TransactionsLost."""
+        refused = self.end(decision.transactions, is_commit=True)
+        if not refused:
+            return
+        doubtful = [one for one in decision.transactions if one.transactional_id in refused]
+        told = self._described(doubtful)
+        forgotten = [one.transactional_id for one in doubtful if one.transactional_id not in told]
+        lost = [
+            f"{one.transactional_id} is {_shown(told.get(one.transactional_id))}"
+            for one in doubtful
+            if one.transactional_id in told and told[one.transactional_id].state not in _COMMITTED
+        ]
+        if lost:
+            raise TransactionsLost(
+                f"batch {decision.batch} of sink {self.identity!r} is decided, but the brokers aborted {len(lost)} of its"
+                f" {len(decision.transactions)} transactions before they were told ({'; '.join(lost[:_SHOWN])}): their records are LOST."
+                " Was the driver away for longer than kafka.transaction.timeout.ms? What the others wrote is there, so writing the batch"
+                f" again would write it twice; to go on without it: sparklog transactions resolve --sink {self.sink} --accept-loss"
+            )
+        if forgotten:
+            self._warn(f"the brokers have forgotten {len(forgotten)} transactions of batch {decision.batch}, which ended long ago")
+
+    def sweep(self, decided: Decision | None) -> int:
+        """Step 6: abort what is open under the sink's name and not decided; tells how many. What ends meanwhile has ended."""
+        kept = {coordinator_id(self.sink), *(one.transactional_id for one in (decided.transactions if decided is not None else ()))}
+        found = self._admin.list_transactions(states=["Ongoing"], prefix=prefix_of(self.sink))
+        strays = [one.transactional_id for one in found if one.transactional_id not in kept]
+        if not strays:
+            return 0
+        told = self._describe(strays)
+        open_now = [
+            ProducerIdentity(name, told[name].producer_id, told[name].producer_epoch)
+            for name in strays
+            if name in told and told[name].state == "Ongoing"
+        ]
+        self.end(open_now, is_commit=False)
+        return len(open_now)
+
+    def end(self, identities: Sequence[ProducerIdentity], *, is_commit: bool) -> dict[str, ErrorCode]:
+        """End transactions; tells those that cannot be ended so, by what the broker says. Raises where no broker could be asked."""
+        if not identities:
+            return {}
+        try:
+            self._admin.end_transactions(identities, is_commit=is_commit)
+        except ItemsFailed as failed:
+            for error in failed.errors.values():
+                if error.code not in _ENDED_OTHERWISE:
+                    raise error from None
+            return {name: error.code for name, error in failed.errors.items()}
+        return {}
+
+    # -- inside ---------------------------------------------------------------------------------------------------------------------------
+
+    def _finish_other(self, last: LastDecision | None, query: str) -> None:
+        if last is None:
+            return
+        if last.decision.identity != self.identity:
+            raise SparklogError(
+                f"sink {self.identity!r} and sink {last.decision.identity!r} have one name, {self.sink}: give one of them another sinkId"
+            )
+        self._finish(last)
+        if last.decision.query != query:
+            self._warn(
+                f"query {last.decision.query} wrote up to batch {last.decision.batch}; now query {query} begins batches of its own: where"
+                " its checkpoint is a new one, what it reads again is written again"
+            )
+
+    def _finish(self, last: LastDecision) -> None:
+        if last.is_finished:
+            return
+        self.end_all(last.decision)
+        self._log.finish(last.decision)
+
+    def _warn(self, what: str) -> None:
+        """In a worker of Spark's this lands in Spark's log."""
+        warnings.warn(f"exactly-once sink {self.identity!r}: {what}", stacklevel=3)
+
+    def _too_old(self, decided: Decision, batch: int) -> CheckpointOlderThanSink:
+        return CheckpointOlderThanSink(
+            f"batch {batch} of query {decided.query} comes after batch {decided.batch} was committed to sink {self.identity!r}:"
+            " the checkpoint is older than the sink, as after restoring a copy of it, or the query runs twice. Start from the newest"
+            " checkpoint; or, to write again what lies between, give the query a new checkpoint, or another sinkId"
+        )
+
+    def _described(self, transactions: Iterable[ProducerIdentity]) -> "Mapping[str, TransactionDescription]":
+        return self._describe([one.transactional_id for one in transactions])
+
+    def _describe(self, names: Sequence[str]) -> "Mapping[str, TransactionDescription]":
+        """What is known of these ids; those that nobody knows are left out."""
+        if not names:
+            return {}
+        try:
+            return self._admin.describe_transactions(names)
+        except ItemsFailed as failed:
+            for error in failed.errors.values():
+                if error.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+                    raise error from None
+            told: Mapping[str, TransactionDescription] = failed.results
+            return told
+
+
+_ENDED_OTHERWISE: Final = frozenset(
+    {
+        *(ErrorCode.INVALID_TXN_STATE, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH),
+        *(ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND),
+    }
+)
+
+
+def _is_ongoing(one: ProducerIdentity, told: "Mapping[str, TransactionDescription]") -> bool:
+    described = told.get(one.transactional_id)
+    return described is not None and (described.state, described.producer_id, described.producer_epoch) == (
+        "Ongoing",
+        one.producer_id,
+        one.producer_epoch,
+    )
+
+
+def _shown(described: "TransactionDescription | None") -> str:
+    return "not known" if described is None else f"{described.state} at epoch {described.producer_epoch}"

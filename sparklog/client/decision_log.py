@@ -1,0 +1,255 @@
+"""The topic `__sparklog_commits` as a sink uses it: made on first need, read to its end, written in the coordinator's transaction.
+
+    fence(sink) ─► every older one is shut out    last(sink) ─► the last decision, and whether it is finished
+    decide(decision) ─► the commit point          finish(decision) ─► its transactions are all committed
+
+What was read stays known, so the next read begins where this one ended. Connections are kept as long as the object; one thread at a time.
+"""
+
+from types import TracebackType
+from typing import Final, NamedTuple, Self
+
+from msgspec.structs import replace
+
+from sparklog.client.admin import EARLIEST, LATEST, Admin, ItemsFailed, NewTopic
+from sparklog.client.decisions import (
+    PARTITION_COUNT,
+    RECORD_BYTES_MAX,
+    TOPIC,
+    Decision,
+    coordinator_id,
+    decision_key,
+    decode_decision,
+    encode_decision,
+    finished_key,
+    key_told,
+    partition_of,
+)
+from sparklog.client.failures import OffsetOutOfRange, UnknownTopic
+from sparklog.client.ranges import RangeReader
+from sparklog.client.settings import ClientSettings
+from sparklog.client.transport import instant, now_us
+from sparklog.client.writer import BatchWriter
+from sparklog.errors import ErrorCode, SettingsError, SparklogError
+from sparklog.model import Micros, TopicPartition
+from sparklog.record.batch import build_batch, decode_records
+
+REPLICAS: Final = 3
+COORDINATOR_TIMEOUT_MS: Final = 30_000
+"""How long the decisions of other sinks may have to wait for one whose driver died while it decided."""
+FENCE_KEPT_US: Final = 60_000_000
+"""How long a coordinator's producer is used again without being initialised anew: while it lives nobody else has decided anything."""
+
+
+class LastDecision(NamedTuple):
+    """What a sink decided last; finished once all its transactions are known to be committed."""
+
+    decision: Decision
+    is_finished: bool
+
+
+class _Seen:
+    """What was read about one sink, up to `offset`."""
+
+    __slots__ = ("decision", "finished", "offset")
+
+    def __init__(self) -> None:
+        self.offset = -1
+        self.decision: bytes | None = None
+        self.finished = b""
+
+
+class _Coordinator(NamedTuple):
+    writer: BatchWriter
+    used_us: Micros
+
+
+class DecisionLog:
+    """Invariant: a coordinator's writer that met any error is not used again."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self.settings = replace(settings, acks="all", enable_idempotence=True, transactional_id=None)
+        self.admin = Admin.from_settings(self.settings)
+        self._reader: RangeReader | None = None
+        self._plain: BatchWriter | None = None
+        self._partition_count = 0
+        self._seen: dict[str, _Seen] = {}
+        self._coordinators: dict[str, _Coordinator] = {}
+
+    # -- who decides ----------------------------------------------------------------------------------------------------------------------
+
+    def fence(self, sink: str, *, is_anew: bool) -> None:
+        """Be the one who decides for the sink: every older committer's decision is refused from here on.
+
+        Where this very object fenced a moment ago and was not fenced since, nothing is sent, unless `is_anew`: its next decision proves it.
+        """
+        kept = self._coordinators.get(sink)
+        if kept is not None and not is_anew and now_us() - kept.used_us < FENCE_KEPT_US:
+            return
+        self.resign(sink)
+        writer = BatchWriter(replace(self.settings, transactional_id=coordinator_id(sink), transaction_timeout_ms=COORDINATOR_TIMEOUT_MS))
+        try:
+            writer.init()
+        except BaseException:
+            writer.close()
+            raise
+        self._coordinators[sink] = _Coordinator(writer, now_us())
+
+    def resign(self, sink: str) -> None:
+        """Forget that this object decided for the sink."""
+        kept = self._coordinators.pop(sink, None)
+        if kept is not None:
+            kept.writer.close()
+
+    # -- what is decided ------------------------------------------------------------------------------------------------------------------
+
+    def last(self, sink: str) -> LastDecision | None:
+        """The last decision of a sink, read-committed to the end the log has now; None if there is none.
+
+        Waits for what is undecided below that end, of other sinks too. Raises RequestTimeout, DecisionUnreadable.
+        """
+        try:
+            partition = self._partition(sink)
+        except UnknownTopic:
+            return None
+        seen = self._seen.setdefault(sink, _Seen())
+        end = self.admin.list_offsets({partition: LATEST})[partition].offset
+        if seen.offset < 0 or end < seen.offset:
+            seen = self._from_the_beginning(sink, partition)
+        try:
+            self._read(sink, partition, seen, end)
+        except OffsetOutOfRange:
+            self._read(sink, partition, self._from_the_beginning(sink, partition), end)
+        seen = self._seen[sink]
+        if seen.decision is None:
+            return None
+        decision = decode_decision(sink, seen.decision)
+        return LastDecision(decision, seen.finished == decision.unique.encode())
+
+    def decide(self, decision: Decision) -> None:
+        """Write the decision in the coordinator's transaction and commit that; after an error it may or may not have been decided."""
+        sink = decision.sink
+        self.make_topic()
+        partition = self._partition(sink)
+        record = build_batch([(decision_key(sink), encode_decision(decision), (), instant().wall_ms)])
+        writer = self._coordinators[sink].writer
+        try:
+            writer.begin()
+            writer.add(partition.topic, partition.partition, record, 1)
+            writer.commit()
+        except BaseException:
+            self.resign(sink)
+            raise
+        self._coordinators[sink] = _Coordinator(writer, now_us())
+
+    def finish(self, decision: Decision) -> None:
+        """Note that the transactions of a decision are all committed, so that nobody has to ask about them again."""
+        sink, now_ms = decision.sink, instant().wall_ms
+        partition = self._partition(sink)
+        if decision.is_job:
+            record = build_batch([(decision_key(sink), None, (), now_ms)])
+        else:
+            record = build_batch([(finished_key(sink), decision.unique.encode(), (), now_ms)])
+        if self._plain is None:
+            # Nobody waits for a disk: where this note is lost, the ends are asked for once more, and nothing changes by that.
+            self._plain = BatchWriter(replace(self.settings, acks="1", enable_idempotence=False))
+        try:
+            self._plain.add(partition.topic, partition.partition, record, 1)
+            self._plain.flush()
+        except SparklogError:
+            self._plain.close()
+            self._plain = None
+            raise
+
+    # -- the topic ------------------------------------------------------------------------------------------------------------------------
+
+    def make_topic(self) -> None:
+        """Make the topic if there is none; raises SettingsError if there is one that would forget decisions."""
+        if self._partition_count:
+            return
+        replicas = min(REPLICAS, len(self.admin.describe_cluster().nodes))
+        configs = {
+            "cleanup.policy": "compact",
+            "max.message.bytes": str(RECORD_BYTES_MAX),
+            "min.insync.replicas": "2" if replicas > 2 else "1",
+            "unclean.leader.election.enable": "false",
+        }
+        try:
+            self.admin.create_topics([NewTopic(TOPIC, PARTITION_COUNT, replicas, configs)])
+        except ItemsFailed as failed:
+            if failed.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+        policy = self.admin.describe_configs([TOPIC])[TOPIC]["cleanup.policy"].value
+        if policy != "compact":
+            raise SettingsError(
+                f"topic {TOPIC} has cleanup.policy={policy} and would forget which batches are committed: set it to compact, as in"
+                f" sparklog configs alter --topic {TOPIC} cleanup.policy=compact"
+            )
+        self._partition_count = len(self.admin.describe_topics([TOPIC])[TOPIC].partitions)
+
+    def _partition(self, sink: str) -> TopicPartition:
+        if not self._partition_count:
+            count = len(self.admin.describe_topics([TOPIC])[TOPIC].partitions)
+            return TopicPartition(TOPIC, partition_of(sink, count))
+        return TopicPartition(TOPIC, partition_of(sink, self._partition_count))
+
+    def _from_the_beginning(self, sink: str, partition: TopicPartition) -> _Seen:
+        seen = self._seen[sink] = _Seen()
+        seen.offset = self.admin.list_offsets({partition: EARLIEST})[partition].offset
+        return seen
+
+    def _read(self, sink: str, partition: TopicPartition, seen: _Seen, end: int) -> None:
+        if self._reader is None:
+            self._reader = RangeReader(self.settings, isolation_level="read_committed")
+        try:
+            for view in self._reader.read(partition.topic, partition.partition, seen.offset, end):
+                for record in decode_records(view, seen.offset):
+                    told = key_told(record.key)
+                    if told == (sink, True):
+                        seen.finished = record.value or b""
+                    elif told == (sink, False):
+                        seen.decision = record.value
+        except BaseException:
+            self._reader.close()
+            self._reader = None
+            raise
+        seen.offset = max(seen.offset, end)
+
+    def sinks(self) -> list[str]:
+        """Every sink that has a decision, in order: for an administrator."""
+        found: dict[str, None] = {}
+        try:
+            count = len(self.admin.describe_topics([TOPIC])[TOPIC].partitions)
+        except UnknownTopic:
+            return []
+        partitions = [TopicPartition(TOPIC, number) for number in range(count)]
+        begins, ends = (self.admin.list_offsets(dict.fromkeys(partitions, where)) for where in (EARLIEST, LATEST))
+        with RangeReader(self.settings, isolation_level="read_committed") as reader:
+            for partition in partitions:
+                begin, end = begins[partition].offset, ends[partition].offset
+                for view in reader.read(partition.topic, partition.partition, begin, end):
+                    for record in decode_records(view, begin):
+                        told = key_told(record.key)
+                        if told is None or told[1]:
+                            continue
+                        if record.value is None:
+                            found.pop(told[0], None)
+                        else:
+                            found[told[0]] = None
+        return sorted(found)
+
+    def close(self) -> None:
+        """Drop the connections."""
+        for sink in list(self._coordinators):
+            self.resign(sink)
+        for one in (self._reader, self._plain):
+            if one is not None:
+                one.close()
+        self._reader = self._plain = None
+        self.admin.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()

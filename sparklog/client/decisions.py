@@ -1,0 +1,189 @@
+"""What an exactly-once sink decides, as a record of the compacted topic `__sparklog_commits`, and the transactional ids that belong to it.
+
+    sink      22 characters: base64url(sha256(identity)), never a `.` in it; the identity itself stands in the decision
+    ids       sl.<sink>.<batch>.<partition>.<unique>    one attempt of a task, its transaction used once
+              sl.<sink>.coord                           whoever decides: initialising it fences all who decided before
+    records   key <sink>            -> Decision: these transactions are the batch, whoever ends them
+              key <sink>.finished   -> the `unique` of the decision whose transactions are all committed
+
+Both keys of a sink lie in one partition. Only the last decision of a sink matters, since a decision is written when the one before is
+finished; so compaction keeps all there is to know. It is JSON, so that a person can read it with any consumer.
+"""
+
+import base64
+import hashlib
+from typing import Final
+
+import msgspec
+
+from sparklog.client.transaction_states import ProducerIdentity
+from sparklog.errors import SparklogError
+from sparklog.model import ProducerEpoch, ProducerId
+
+TOPIC: Final = "__sparklog_commits"
+PREFIX: Final = "sl."
+PARTITION_COUNT: Final = 16
+"""Sinks that share one wait for each other's decisions while they are being committed: milliseconds, or the timeout of a dead driver."""
+RECORD_BYTES_MAX: Final = 4 << 20
+"""The topic's `max.message.bytes`: as much as a `BatchWriter` puts into one request."""
+VALUE_BYTES_MAX: Final = RECORD_BYTES_MAX - 65_536
+"""Of a decision: some 60 000 tasks."""
+_SINK_CHARACTERS: Final = 22
+_COORDINATOR: Final = "coord"
+_FINISHED: Final = ".finished"
+_VERSION: Final = 1
+
+
+class DecisionUnreadable(SparklogError):
+    """A record of the topic is none of ours, or of a version that is not known here."""
+
+
+class DecisionTooLarge(SparklogError):
+    """A batch has more tasks than one decision can name."""
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """The commit point of one batch: `transactions` are to be committed; `ends` are offsets after what they wrote, by topic and partition.
+
+    `unique` tells two decisions about one batch apart. `is_job` says that nobody will ask for it once it is finished.
+    """
+
+    identity: str
+    query: str
+    batch: int
+    unique: str
+    transactions: tuple[ProducerIdentity, ...]
+    ends: dict[str, dict[int, int]] = {}
+    is_job: bool = False
+
+    @property
+    def sink(self) -> str:
+        """The sink's name in ids and keys."""
+        return sink_name(self.identity)
+
+
+class _Value(msgspec.Struct):
+    """The record's value; a transaction is what follows `sl.<sink>.` in its id, with producer id and epoch."""
+
+    version: int
+    identity: str
+    query: str
+    batch: int
+    unique: str
+    transactions: list[tuple[str, int, int]]
+    ends: dict[str, dict[int, int]] = {}
+    is_job: bool = False
+
+
+# -- names --------------------------------------------------------------------------------------------------------------------------------
+
+
+def sink_name(identity: str) -> str:
+    """The name of a sink in transactional ids."""
+    digest = hashlib.sha256(identity.encode("utf-8", "surrogatepass")).digest()
+    return base64.urlsafe_b64encode(digest).decode()[:_SINK_CHARACTERS]
+
+
+def is_sink_name(text: str) -> bool:
+    """Whether a text has the form of a sink's name."""
+    return len(text) == _SINK_CHARACTERS and all(character.isascii() and (character.isalnum() or character in "-_") for character in text)
+
+
+def prefix_of(sink: str) -> str:
+    """How all transactional ids of a sink begin, and of no other."""
+    return f"{PREFIX}{sink}."
+
+
+def coordinator_id(sink: str) -> str:
+    """The transactional id of whoever decides."""
+    return prefix_of(sink) + _COORDINATOR
+
+
+def task_id(sink: str, batch: int, partition: int, unique: str) -> str:
+    """The transactional id of one attempt of a task."""
+    return f"{prefix_of(sink)}{batch}.{partition}.{unique}"
+
+
+def sink_of(transactional_id: str) -> str | None:
+    """The sink that a transactional id belongs to; None if it is no sink's."""
+    parts = transactional_id.split(".", 2)
+    return parts[1] if len(parts) == 3 and parts[0] + "." == PREFIX and is_sink_name(parts[1]) else None
+
+
+def is_coordinator(transactional_id: str) -> bool:
+    """Whether the id is that of a sink's decisions, and not of its tasks."""
+    return transactional_id.endswith("." + _COORDINATOR) and transactional_id.count(".") == 2
+
+
+def partition_of(sink: str, partition_count: int) -> int:
+    """The partition that keeps the decisions of a sink; partitions added beyond `PARTITION_COUNT` change nothing."""
+    number = int.from_bytes(hashlib.sha256(sink.encode()).digest()[:4], "big")
+    return number % PARTITION_COUNT % partition_count
+
+
+# -- records ------------------------------------------------------------------------------------------------------------------------------
+
+
+def decision_key(sink: str) -> bytes:
+    """The key of a sink's decision."""
+    return sink.encode()
+
+
+def finished_key(sink: str) -> bytes:
+    """The key that tells which decision of a sink is finished."""
+    return (sink + _FINISHED).encode()
+
+
+def key_told(key: bytes | None) -> tuple[str, bool] | None:
+    """The sink of a record, and whether the record tells what is finished; None for a key of nobody."""
+    try:
+        text = (key or b"").decode("ascii")
+    except UnicodeDecodeError:
+        return None
+    sink = text.removesuffix(_FINISHED)
+    return (sink, sink != text) if is_sink_name(sink) else None
+
+
+def encode_decision(decision: Decision) -> bytes:
+    """The value of a decision's record; raises DecisionTooLarge."""
+    prefix = prefix_of(decision.sink)
+    named: list[tuple[str, int, int]] = [
+        (one.transactional_id.removeprefix(prefix), one.producer_id, one.producer_epoch) for one in decision.transactions
+    ]
+    value = msgspec.json.encode(
+        _Value(
+            _VERSION,
+            decision.identity,
+            decision.query,
+            decision.batch,
+            decision.unique,
+            named,
+            decision.ends,
+            decision.is_job,
+        )
+    )
+    if len(value) > VALUE_BYTES_MAX:
+        raise DecisionTooLarge(
+            f"the decision about batch {decision.batch} would name {len(named)} transactions in {len(value)} bytes, where {VALUE_BYTES_MAX}"
+            " fit: write with fewer tasks, as .coalesce(n) makes them, or with delivery=at_least_once"
+        )
+    return value
+
+
+def decode_decision(sink: str, value: bytes) -> Decision:
+    """The decision of a sink's record; raises DecisionUnreadable."""
+    try:
+        told = msgspec.json.decode(value, type=_Value)
+    except msgspec.MsgspecError as error:
+        raise DecisionUnreadable(f"the decision of sink {sink} in {TOPIC} cannot be read: {error}") from None
+    if told.version != _VERSION:
+        raise DecisionUnreadable(
+            f"the decision of sink {sink} in {TOPIC} has version {told.version}, where {_VERSION} is known: update sparklog"
+        )
+    if sink_name(told.identity) != sink:
+        raise DecisionUnreadable(f"the decision of sink {sink} in {TOPIC} is of another sink: {told.identity!r}")
+    prefix = prefix_of(sink)
+    transactions = tuple(
+        ProducerIdentity(prefix + end, ProducerId(number), ProducerEpoch(epoch)) for end, number, epoch in told.transactions
+    )
+    return Decision(told.identity, told.query, told.batch, told.unique, transactions, told.ends, told.is_job)

@@ -1,0 +1,232 @@
+"""Each batch as a whole and once: tasks write in transactions of their own, and the driver decides which of them count.
+
+    executor   first row: InitProducerId of sl.<sink>.<batch>.<partition>.<unique>; batches in its transaction, every one acknowledged
+               message: who the transaction is, and where its records end; the transaction stays open
+    driver     `Committer`: fence, read the last decision, check, decide, end all, sweep
+
+An attempt's transactional id is its own and is used once, so no attempt fences another, and what no decision names is aborted: by the next
+commit, or by the brokers when its time is up. The sink is known by `sinkId`, else by the checkpoint's path, else by the query's id, which
+the tasks tell; a batch write by `txnAppId`, else it is a job of its own.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+from pyspark.sql.datasource import WriterCommitMessage
+
+from sparklog.client.admin import Admin
+from sparklog.client.committer import Committer, Older
+from sparklog.client.decisions import sink_name, task_id
+from sparklog.client.outbound import Done
+from sparklog.client.settings import ClientSettings
+from sparklog.client.transaction_states import ProducerIdentity
+from sparklog.client.transport import entropy
+from sparklog.client.writer import BatchWriter
+from sparklog.errors import SettingsError, SparklogError
+from sparklog.model import ProducerEpoch, ProducerId
+from sparklog.spark.connections import decision_log, transaction_timeout_ms
+from sparklog.spark.delivery import NO_BATCH, AtLeastOnce, Delivery, Task
+from sparklog.spark.options import Guarantee, Options
+
+ABORT_MS: Final = 5_000
+"""How long an attempt that failed tries to take back what it wrote, before it leaves that to others."""
+
+
+class NoSink(SparklogError):
+    """Nothing tells which sink this is."""
+
+
+class Job(NamedTuple):
+    """A batch write: the sink it is, the query and version it counts as, and whether somebody may ask for it again."""
+
+    identity: str
+    query: str
+    version: int
+    is_repeatable: bool
+
+
+@dataclass
+class SinkWritten(WriterCommitMessage):
+    """What one attempt of a task wrote; `transaction` is open and has all of it, None where there was nothing to write.
+
+    `ends` are the offsets after its last records, by topic and partition.
+    """
+
+    task: Task
+    identity: str
+    transaction: tuple[str, int, int] | None
+    record_count: int
+    ends: dict[str, dict[int, int]] = field(default_factory=dict)
+
+
+def delivery_for_stream(options: Options) -> Delivery:
+    """The delivery of a stream's micro-batches: exactly once, unless the options say otherwise."""
+    _check(options)
+    if options.txn_app_id is not None or options.txn_version is not None:
+        raise SettingsError("options 'txnAppId' and 'txnVersion' are for batch writes, as in foreachBatch: a stream counts its own batches")
+    if options.delivery is Guarantee.AT_LEAST_ONCE:
+        return AtLeastOnce(options.client)
+    return ExactlyOnce(options.client, identity=options.sink_id or options.checkpoint.rstrip("/"))
+
+
+def delivery_for_batch(options: Options) -> Delivery:
+    """The delivery of a batch write: at least once, unless the options say otherwise."""
+    _check(options)
+    app, version = options.txn_app_id, options.txn_version
+    if (app is None) != (version is None):
+        raise SettingsError("options 'txnAppId' and 'txnVersion' belong together: the application, and the number of this write")
+    if app is None or version is None:
+        if options.delivery is not Guarantee.EXACTLY_ONCE:
+            return AtLeastOnce(options.client)
+        unique = entropy(16).hex()
+        return ExactlyOnce(options.client, job=Job(f"job:{unique}", unique, 0, is_repeatable=False))
+    if options.delivery is Guarantee.AT_LEAST_ONCE:
+        raise SettingsError("options 'txnAppId' and 'txnVersion' make a write count once: leave out delivery=at_least_once")
+    # One application may write to several topics under one version, as it may to several tables.
+    identity = json.dumps(["txnAppId", app, options.topic or "", options.sink_id or ""])
+    return ExactlyOnce(options.client, job=Job(identity, app, version, is_repeatable=True))
+
+
+def _check(options: Options) -> None:
+    if options.client.transactional_id is not None:
+        raise SettingsError("option 'kafka.transactional.id' cannot be set: two tasks with one transactional id would fence each other")
+    if options.delivery is Guarantee.EXACTLY_ONCE and (options.client.required_acks != -1 or not options.client.enable_idempotence):
+        raise SettingsError("delivery=exactly_once needs kafka.acks=all and kafka.enable.idempotence=true: leave both out")
+
+
+class ExactlyOnce:
+    """The delivery of one sink. In a stream a copy in another process decides; so all it knows is from the options and the messages."""
+
+    def __init__(self, settings: ClientSettings, *, identity: str = "", job: Job | None = None) -> None:
+        """`identity` is that of a stream's sink, empty where only the tasks know it; `job` is for a batch write."""
+        self._settings = replace(settings, acks="all", enable_idempotence=True)
+        self._identity = identity if job is None else job.identity
+        self._job = job
+
+    def committer(self, identity: str) -> Committer:
+        """Who commits for the sink of that identity."""
+        return Committer(decision_log(self._settings), identity)
+
+    # -- in tasks -------------------------------------------------------------------------------------------------------------------------
+
+    def open(self, task: Task) -> "TransactionWriter":
+        identity = self._identity_in(task)
+        batch = task.batch_id if self._job is None else self._job.version
+        transactional_id = task_id(sink_name(identity), batch, task.partition, entropy(16).hex())
+        timeout_ms = transaction_timeout_ms(self._settings)
+        settings = replace(self._settings, transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
+        return TransactionWriter(settings, task, identity)
+
+    def nothing_written(self, task: Task) -> SinkWritten:
+        return SinkWritten(task, self._identity_in(task), None, 0)
+
+    def _identity_in(self, task: Task) -> str:
+        if self._job is None and (not task.query_id or task.batch_id == NO_BATCH):
+            raise NoSink("Spark does not tell which query and which micro-batch this is: write with option delivery=at_least_once")
+        return self._identity or task.query_id
+
+    # -- on the driver --------------------------------------------------------------------------------------------------------------------
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
+        written = [message for message in messages if isinstance(message, SinkWritten)]
+        if len(written) != len(messages):
+            raise SparklogError(
+                f"{len(messages) - len(written)} of {len(messages)} tasks told nothing of what they wrote: nothing is committed"
+            )
+        found = self._found(written)
+        if found is None:
+            return  # no task, no row
+        identity, query = found
+        transactions = _transactions(written)
+        batch, older, is_job = batch_id, _REFUSE, False
+        if self._job is not None:
+            batch, older, is_job = self._job.version, _SKIP, not self._job.is_repeatable
+            if is_job and not transactions:
+                return
+        self.committer(identity).commit(query, batch, transactions, _ends(written), older=older, is_job=is_job)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
+        written = [message for message in messages if isinstance(message, SinkWritten)]
+        found = self._found(written)
+        identity, query = (self._identity, None) if found is None else found
+        if identity:  # else nobody knows: what is open ends with the next batch, or when its time is up
+            self.committer(identity).abort(query, batch_id if self._job is None else self._job.version, _transactions(written))
+
+    def _found(self, written: Sequence[SinkWritten]) -> tuple[str, str] | None:
+        """The sink and the query, as the options or the tasks tell; None where neither does."""
+        if self._job is not None:
+            return self._job.identity, self._job.query
+        return (written[0].identity, written[0].task.query_id) if written else None
+
+
+_REFUSE: Final[Older] = "refuse"
+_SKIP: Final[Older] = "skip"
+
+
+def _transactions(written: Sequence[SinkWritten]) -> list[ProducerIdentity]:
+    told = [message.transaction for message in written if message.transaction is not None]
+    return [ProducerIdentity(name, ProducerId(number), ProducerEpoch(epoch)) for name, number, epoch in told]
+
+
+def _ends(written: Sequence[SinkWritten]) -> dict[str, dict[int, int]]:
+    ends: dict[str, dict[int, int]] = {}
+    for message in written:
+        for topic, of_task in message.ends.items():
+            of_topic = ends.setdefault(topic, {})
+            for partition, end in of_task.items():
+                of_topic[partition] = max(end, of_topic.get(partition, end))
+    return ends
+
+
+class TransactionWriter:
+    """Writes the rows of one attempt in one transaction, which `finish` leaves open."""
+
+    def __init__(self, settings: ClientSettings, task: Task, identity: str) -> None:
+        self._settings = settings
+        self._task = task
+        self._identity = identity
+        self._record_count = 0
+        self._ends: dict[str, dict[int, int]] = {}
+        self._client = BatchWriter(settings, on_done=self._done)
+        try:
+            self._client.init()
+            self._client.begin()
+        except BaseException:
+            self._client.close()
+            raise
+
+    def partition_count(self, topic: str) -> int:
+        return self._client.partition_count(topic)
+
+    def message_bytes_max(self, topic: str) -> int | None:
+        return self._client.message_bytes_max(topic)
+
+    def add(self, topic: str, partition: int, batch: bytearray, record_count: int) -> None:
+        self._client.add(topic, partition, batch, record_count)
+        self._record_count += record_count
+
+    def finish(self) -> SinkWritten:
+        self._client.flush()
+        name, producer_id, epoch = self._client.identity
+        self._client.close()
+        return SinkWritten(self._task, self._identity, (name, producer_id, epoch), self._record_count, self._ends)
+
+    def abort(self) -> None:
+        """Close, and say so to the coordinator if it is there; if not, whoever commits next aborts what is open."""
+        identity = self._client.identity
+        self._client.close()
+        settings = replace(self._settings, transactional_id=None, default_api_timeout_ms=ABORT_MS, request_timeout_ms=ABORT_MS)
+        try:
+            with Admin.from_settings(settings) as admin:
+                admin.end_transaction(identity, is_commit=False)
+        except SparklogError:
+            return  # an error is on its way already
+
+    def _done(self, done: Done) -> None:
+        if done.error is None and done.base_offset >= 0:
+            topic, partition = done.batch.topic_partition
+            of_topic = self._ends.setdefault(topic, {})
+            of_topic[partition] = max(done.base_offset + done.batch.record_count, of_topic.get(partition, 0))

@@ -1,0 +1,476 @@
+"""The exactly-once sink against a live broker, without Spark: killed after every step, raised in, paused, run twice, and asked again."""
+
+import itertools
+import os
+import random
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+
+pytest.importorskip("pyspark.sql", reason="needs pyspark")
+
+from sparklog import Admin
+from sparklog.client.committer import BatchNotWhole, CheckpointOlderThanSink, TransactionsLost
+from sparklog.client.decisions import TOPIC, coordinator_id, prefix_of, sink_name
+from sparklog.client.failures import TransactionError
+from sparklog.client.transaction_states import ProducerIdentity
+from sparklog.errors import SettingsError
+from sparklog.model import ProducerEpoch, ProducerId
+from sparklog.spark.delivery import NO_BATCH, AtLeastOnce, Task
+from sparklog.spark.exactly_once import ExactlyOnce, Job, NoSink, SinkWritten, delivery_for_batch, delivery_for_stream
+from sparklog.spark.options import Options
+from tests.spark.conftest import MakeTopic
+from tests.spark.sinks import QUERY, STEPS, Died, Driver, child, committed, dies_at, flat, killed_at, names
+
+NUMBERS = itertools.count(1)
+BATCHES = [names(batch, tasks=3) for batch in range(3)]
+
+
+@pytest.fixture
+def sink() -> str:
+    """An identity of this test's own."""
+    return f"sink-{os.getpid()}-{next(NUMBERS)}"
+
+
+def open_ids(admin: Admin, identity: str) -> list[str]:
+    return [one.transactional_id for one in admin.list_transactions(states=["Ongoing"], prefix=prefix_of(sink_name(identity)))]
+
+
+# -- the plain course ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_of_a_batch_is_read_before_it_is_committed_and_then_all_of_it(servers: str, make_topic: MakeTopic, sink: str) -> None:
+    topic = make_topic(3)
+    with Driver(servers, identity=sink) as driver:
+        messages = driver.run_tasks(topic, 0, BATCHES[0])
+        assert committed(servers, topic, may_hang=True) == []
+        driver.commit(messages, 0)
+    assert sorted(committed(servers, topic)) == flat(BATCHES[:1])
+
+
+def test_the_decision_names_the_transactions_and_where_their_records_end(servers: str, make_topic: MakeTopic, sink: str) -> None:
+    topic = make_topic(2)
+    with Driver(servers, identity=sink) as driver:
+        driver.run_batch(topic, 0, [["a", "b", "c"], ["d"]])
+        last = driver.log.last(sink_name(sink))
+    assert last is not None
+    assert last.is_finished
+    assert (last.decision.identity, last.decision.query, last.decision.batch) == (sink, QUERY, 0)
+    assert [one.transactional_id.split(".")[2:4] for one in last.decision.transactions] == [["0", "0"], ["0", "1"]]
+    # Partition 1 holds "b", the marker of its transaction may stand before "d" or after it.
+    assert last.decision.ends[topic][0] == 2
+    assert last.decision.ends[topic][1] >= 2
+
+
+def test_an_empty_task_begins_no_transaction_and_an_empty_batch_is_decided_all_the_same(
+    servers: str, make_topic: MakeTopic, sink: str, admin: Admin
+) -> None:
+    topic = make_topic()
+    with Driver(servers, identity=sink) as driver:
+        messages = driver.run_tasks(topic, 0, [[], ["x"], []])
+        assert [message.transaction is None for message in messages] == [True, False, True]
+        driver.commit(messages, 0)
+        driver.run_batch(topic, 1, [[], []])
+        with pytest.raises(CheckpointOlderThanSink):
+            driver.run_batch(topic, 0, [["x"]])
+    assert committed(servers, topic) == ["x"]
+
+
+def test_sinks_whose_names_begin_alike_leave_each_other_alone(servers: str, make_topic: MakeTopic, sink: str) -> None:
+    topic = make_topic()
+    with Driver(servers, identity=sink) as one, Driver(servers, identity=f"{sink}.b") as other:
+        open_here = other.run_tasks(topic, 0, [["other"]])
+        one.run_batch(topic, 0, [["one"]])
+        one.abort([None], 1)
+        other.commit(open_here, 0)
+    assert committed(servers, topic) == ["one", "other"] or committed(servers, topic) == ["other", "one"]
+
+
+def test_many_sinks_share_the_topic_of_decisions(servers: str, make_topic: MakeTopic, sink: str) -> None:
+    topic = make_topic(2)
+    sinks = [f"{sink}/{number}" for number in range(20)]
+    for identity in sinks:
+        with Driver(servers, identity=identity) as driver:
+            driver.run_batch(topic, 0, [[identity]])
+    assert sorted(committed(servers, topic)) == sorted(sinks)
+    with Driver(servers, identity=sink) as driver:
+        known = driver.log.sinks()
+    assert {sink_name(identity) for identity in sinks} <= set(known)
+
+
+def test_the_topic_of_decisions_is_compacted(servers: str, make_topic: MakeTopic, sink: str, admin: Admin) -> None:
+    with Driver(servers, identity=sink) as driver:
+        driver.run_batch(make_topic(), 0, [["x"]])
+    assert admin.describe_configs([TOPIC])[TOPIC]["cleanup.policy"].value == "compact"
+
+
+# -- death after every step ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch", [0, 1])
+@pytest.mark.parametrize("step", STEPS)
+def test_a_driver_killed_after_any_step_is_replayed_without_loss_or_duplicate(
+    servers: str, make_topic: MakeTopic, sink: str, step: str, batch: int
+) -> None:
+    topic = make_topic(2)
+
+    def dies() -> None:
+        with Driver(servers, identity=sink, told=lambda done: killed_at(step)(done) if is_due[0] else None) as driver:
+            for number in range(batch + 1):
+                is_due[0] = number == batch
+                driver.run_batch(topic, number, BATCHES[number])
+
+    is_due = [False]
+    with child(dies):
+        pass
+    with Driver(servers, identity=sink) as driver:
+        for number in range(batch, 3):
+            driver.run_batch(topic, number, BATCHES[number])
+    assert sorted(committed(servers, topic)) == flat(BATCHES)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_commit_that_raises_after_any_step_is_followed_by_abort_with_the_same_messages(
+    servers: str, make_topic: MakeTopic, sink: str, step: str
+) -> None:
+    topic = make_topic(2)
+    with Driver(servers, identity=sink) as driver:
+        driver.run_batch(topic, 0, BATCHES[0])
+    with Driver(servers, identity=sink, told=dies_at(step)) as driver:
+        messages = driver.run_tasks(topic, 1, BATCHES[1])
+        with pytest.raises(Died):
+            driver.commit(messages, 1)
+    with Driver(servers, identity=sink) as driver:
+        driver.abort(messages, 1)
+        is_decided = step in STEPS[STEPS.index("decide") :]
+        assert sorted(committed(servers, topic)) == flat(BATCHES[: 2 if is_decided else 1])
+    with Driver(servers, identity=sink) as driver:
+        for number in (1, 2):
+            driver.run_batch(topic, number, BATCHES[number])
+    assert sorted(committed(servers, topic)) == flat(BATCHES)
+
+
+@pytest.mark.parametrize("second", ["fence", "last_decision", "end_all", "sweep"])
+@pytest.mark.parametrize("first", ["decide", "first end", "check"])
+def test_an_abort_that_dies_after_a_commit_that_died_changes_nothing(
+    servers: str, make_topic: MakeTopic, sink: str, first: str, second: str
+) -> None:
+    topic = make_topic(2)
+    with Driver(servers, identity=sink, told=dies_at(first)) as driver:
+        messages = driver.run_tasks(topic, 0, BATCHES[0])
+        with pytest.raises(Died):
+            driver.commit(messages, 0)
+    with Driver(servers, identity=sink, told=dies_at(second)) as driver, suppress(Died):
+        driver.abort(messages, 0)
+    with Driver(servers, identity=sink) as driver:
+        for number in range(3):
+            driver.run_batch(topic, number, BATCHES[number])
+    assert sorted(committed(servers, topic)) == flat(BATCHES)
+
+
+# -- tasks that are run twice, and queries that are stopped -------------------------------------------------------------------------------
+
+
+def test_an_attempt_that_lost_is_aborted_by_the_commit(servers: str, make_topic: MakeTopic, sink: str, admin: Admin) -> None:
+    topic = make_topic(2)
+    with Driver(servers, identity=sink) as driver:
+        lost = driver.run_task(topic, Task(0, 0, QUERY, 0), ["a", "b"])
+        won = driver.run_task(topic, Task(0, 1, QUERY, 0), ["a", "b"])
+        assert lost.transaction != won.transaction
+        driver.commit([won], 0)
+    assert sorted(committed(servers, topic)) == ["a", "b"]
+    assert open_ids(admin, sink) == []
+
+
+def test_a_query_that_is_stopped_while_its_tasks_write_leaves_nothing_open(
+    servers: str, make_topic: MakeTopic, sink: str, admin: Admin
+) -> None:
+    topic = make_topic(2)
+    with Driver(servers, identity=sink) as driver:
+        driver.run_batch(topic, 0, BATCHES[0])
+        driver.run_tasks(topic, 1, BATCHES[1])
+        driver.abort([None, None, None], 1)
+        assert open_ids(admin, sink) == []
+        assert sorted(committed(servers, topic)) == flat(BATCHES[:1])
+        driver.run_batch(topic, 1, BATCHES[1])
+    assert sorted(committed(servers, topic)) == flat(BATCHES[:2])
+
+
+def test_a_task_that_fails_takes_back_what_it_wrote(servers: str, make_topic: MakeTopic, sink: str, admin: Admin) -> None:
+    topic = make_topic()
+    with Driver(servers, identity=sink) as driver:
+        writer = driver.open(Task(0, 0, QUERY, 0))
+        from sparklog.record.batch import build_batch
+
+        writer.add(topic, 0, build_batch([(None, b"x", (), 0)]), 1)
+        writer.abort()
+    assert open_ids(admin, sink) == []
+    assert committed(servers, topic) == []
+
+
+# -- two drivers --------------------------------------------------------------------------------------------------------------------------
+
+
+class Paused:
+    """A driver's commit in a thread, stopped after a step until it is woken."""
+
+    def __init__(self, servers: str, identity: str, step: str, topic: str, batch: int) -> None:
+        self._reached, self._woken = threading.Event(), threading.Event()
+        self._step = step
+        self.error: Exception | None = None
+        self.driver = Driver(servers, identity=identity, told=self._told)
+        self.messages = self.driver.run_tasks(topic, batch, BATCHES[batch])
+        self._thread = threading.Thread(target=self._commit, args=(batch,))
+        self._thread.start()
+        assert self._reached.wait(30)
+
+    def _told(self, step: str) -> None:
+        if step == self._step:
+            self._reached.set()
+            assert self._woken.wait(60)
+
+    def _commit(self, batch: int) -> None:
+        try:
+            self.driver.commit(self.messages, batch)
+        except Exception as error:
+            self.error = error
+
+    def wake(self) -> None:
+        self._woken.set()
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+
+
+@pytest.mark.parametrize("batches_meanwhile", [0, 1, 2])
+@pytest.mark.parametrize("step", STEPS)
+def test_a_paused_driver_that_wakes_beside_a_newer_one_writes_nothing_twice(
+    servers: str, make_topic: MakeTopic, sink: str, step: str, batches_meanwhile: int
+) -> None:
+    topic = make_topic(2)
+    with Driver(servers, identity=sink) as driver:
+        driver.run_batch(topic, 0, BATCHES[0])
+    paused = Paused(servers, sink, step, topic, 1)
+    with Driver(servers, identity=sink) as newer:
+        for number in range(1, 1 + batches_meanwhile):
+            newer.run_batch(topic, number, BATCHES[number])
+        paused.wake()
+        if paused.error is not None:
+            paused.driver.abort(paused.messages, 1)
+    paused.driver.log.close()
+    with Driver(servers, identity=sink) as newest:
+        for number in range(1 + batches_meanwhile, 3):
+            newest.run_batch(topic, number, BATCHES[number])
+    assert sorted(committed(servers, topic)) == flat(BATCHES)
+
+
+def test_a_driver_that_was_fenced_cannot_decide(servers: str, make_topic: MakeTopic, sink: str) -> None:
+    topic = make_topic()
+    paused = Paused(servers, sink, "check", topic, 0)
+    with Driver(servers, identity=sink) as newer:
+        newer.abort([None], 0)
+        paused.wake()
+    paused.driver.log.close()
+    assert isinstance(paused.error, TransactionError)
+    assert committed(servers, topic) == []
+
+
+def test_a_batch_whose_transaction_was_ended_by_somebody_is_refused_before_it_is_decided(
+    servers: str, make_topic: MakeTopic, sink: str, admin: Admin
+) -> None:
+    topic = make_topic()
+    with Driver(servers, identity=sink) as driver:
+        messages = driver.run_tasks(topic, 0, [["x"], ["y"]])
+        identity = messages[1].transaction
+        assert identity is not None
+        admin.fence_producers([identity[0]])
+        with pytest.raises(BatchNotWhole, match=r"1 of 2 transactions are no longer open"):
+            driver.commit(messages, 0)
+        driver.abort(messages, 0)
+        driver.run_batch(topic, 0, [["x"], ["y"]])
+    assert sorted(committed(servers, topic)) == ["x", "y"]
+
+
+def test_what_was_lost_after_the_decision_is_said_loudly_each_time_until_somebody_accepts_it(
+    servers: str, make_topic: MakeTopic, sink: str, admin: Admin
+) -> None:
+    topic = make_topic()
+    with Driver(servers, identity=sink, told=dies_at("decide")) as driver:
+        messages = driver.run_tasks(topic, 0, [["x"], ["y"]])
+        with pytest.raises(Died):
+            driver.commit(messages, 0)
+    lost = messages[0].transaction
+    assert lost is not None
+    admin.end_transaction(ProducerIdentity(lost[0], ProducerId(lost[1]), ProducerEpoch(lost[2])), is_commit=False)
+    with Driver(servers, identity=sink) as driver:
+        for _ in range(2):
+            with pytest.raises(TransactionsLost, match=r"aborted 1 of its 2 transactions .* LOST"):
+                driver.commit(messages, 0)
+        with pytest.warns(UserWarning, match="the loss is accepted"):
+            driver.committer(sink).resolve(accepts_loss=True)
+        driver.run_batch(topic, 1, [["z"]])
+    assert committed(servers, topic) == ["y", "z"]
+
+
+# -- checkpoints and lineages -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_older_than_its_sink_is_refused_with_what_to_do(servers: str, make_topic: MakeTopic, sink: str) -> None:
+    topic = make_topic()
+    with Driver(servers, identity=sink) as driver:
+        for number in range(3):
+            driver.run_batch(topic, number, BATCHES[number])
+    with (
+        Driver(servers, identity=sink) as old,
+        pytest.raises(CheckpointOlderThanSink, match=r"batch 1 .* after batch 2 was committed .* new checkpoint, or another sinkId"),
+    ):
+        old.run_batch(topic, 1, BATCHES[1])
+    assert sorted(committed(servers, topic)) == flat(BATCHES)
+
+
+@pytest.mark.parametrize("step", ["decide", "sweep"])
+def test_a_new_query_finishes_what_the_one_before_decided_and_says_that_it_begins_anew(
+    servers: str, make_topic: MakeTopic, sink: str, step: str
+) -> None:
+    topic = make_topic()
+    with Driver(servers, identity=sink, told=dies_at(step)) as driver, pytest.raises(Died):
+        driver.run_batch(topic, 7, [["old"]])
+    with Driver(servers, identity=sink) as driver, pytest.warns(UserWarning, match="now query another begins batches of its own"):
+        driver.run_batch(topic, 0, [["new"]], query="another")
+    assert committed(servers, topic) == ["old", "new"]
+
+
+def test_a_sink_without_a_name_is_known_by_the_query_that_its_tasks_tell(servers: str, make_topic: MakeTopic) -> None:
+    topic, query = make_topic(), f"query-{os.getpid()}-{next(NUMBERS)}"
+    with Driver(servers) as driver:
+        driver.run_batch(topic, 0, [["x"], []], query=query)
+        assert driver.log.last(sink_name(query)) is not None
+        driver.abort([None, None], 1)  # nobody knows whose: nothing happens
+        with pytest.raises(NoSink, match="at_least_once"):
+            driver.open(Task(0, 0, "", NO_BATCH))
+
+
+# -- batch writes -------------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_write_is_there_as_a_whole_and_leaves_no_decision_behind(servers: str, make_topic: MakeTopic, sink: str) -> None:
+    topic = make_topic(2)
+    job = Job(f"job:{sink}", sink, 0, is_repeatable=False)
+    with Driver(servers, job=job) as driver:
+        driver.run_batch(topic, NO_BATCH, [["a"], ["b"]])
+        assert driver.log.last(sink_name(job.identity)) is None
+    assert sorted(committed(servers, topic)) == ["a", "b"]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_write_with_a_version_is_dropped_when_it_is_run_again(servers: str, make_topic: MakeTopic, sink: str, step: str) -> None:
+    topic = make_topic(2)
+
+    def job(version: int) -> Job:
+        return Job(f"app:{sink}", "app", version, is_repeatable=True)
+
+    with Driver(servers, job=job(4), told=dies_at(step)) as driver, pytest.raises(Died):
+        driver.run_batch(topic, NO_BATCH, BATCHES[0])
+    for version, tasks in ((4, BATCHES[0]), (4, BATCHES[0]), (3, BATCHES[1]), (5, BATCHES[2])):
+        with Driver(servers, job=job(version)) as driver:
+            driver.run_batch(topic, NO_BATCH, tasks)
+    assert sorted(committed(servers, topic)) == flat([BATCHES[0], BATCHES[2]])
+
+
+# -- options ------------------------------------------------------------------------------------------------------------------------------
+
+
+def options(**given: str) -> Options:
+    return Options.parse({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", **given})
+
+
+def test_streams_are_written_exactly_once_unless_told_otherwise() -> None:
+    assert isinstance(delivery_for_stream(options()), ExactlyOnce)
+    assert isinstance(delivery_for_stream(options(delivery="at_least_once")), AtLeastOnce)
+
+
+def test_batches_are_written_at_least_once_unless_told_otherwise() -> None:
+    assert isinstance(delivery_for_batch(options()), AtLeastOnce)
+    assert isinstance(delivery_for_batch(options(delivery="exactly_once")), ExactlyOnce)
+    assert isinstance(delivery_for_batch(options(txnAppId="a", txnVersion="0")), ExactlyOnce)
+
+
+@pytest.mark.parametrize(
+    ("make", "given", "reason"),
+    [
+        (delivery_for_batch, {"txnAppId": "a"}, "belong together"),
+        (delivery_for_batch, {"txnVersion": "1"}, "belong together"),
+        (delivery_for_batch, {"txnAppId": "a", "txnVersion": "1", "delivery": "at_least_once"}, "leave out delivery"),
+        (delivery_for_stream, {"txnAppId": "a", "txnVersion": "1"}, "for batch writes"),
+        (delivery_for_stream, {"kafka.transactional.id": "mine"}, "cannot be set"),
+        (delivery_for_stream, {"delivery": "exactly_once", "kafka.acks": "1", "kafka.enable.idempotence": "false"}, "kafka.acks=all"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(make: Callable[[Options], object], given: dict[str, str], reason: str) -> None:
+    with pytest.raises(SettingsError, match=reason):
+        make(options(**given))
+
+
+def test_the_sink_is_named_by_its_option_then_by_the_checkpoint_then_by_the_query() -> None:
+    def identity(**given: str) -> str:
+        delivery = delivery_for_stream(options(**given))
+        message = delivery.nothing_written(Task(0, 0, "query", 0))
+        assert isinstance(message, SinkWritten)
+        return message.identity
+
+    assert identity(sinkId="s", checkpointLocation="/ck") == "s"
+    assert identity(checkpointLocation="/ck/") == "/ck"
+    assert identity() == "query"
+
+
+# -- histories ----------------------------------------------------------------------------------------------------------------------------
+
+
+def run_history(seed: int, servers: str, topic: str, sink: str, admin: Admin) -> None:
+    """Drivers come and go: each begins where Spark's commit log ends, dies where chance says, and may be aborted by Spark first."""
+    chance = random.Random(seed)
+    done, batches = 0, [names(batch, tasks=chance.randint(1, 3), rows=chance.randint(0, 2)) for batch in range(4)]
+    while done < len(batches):
+        told = dies_at(chance.choice([*STEPS, "never"]))
+        with Driver(servers, identity=sink, told=told) as driver:
+            messages = driver.run_tasks(topic, done, batches[done])
+            if chance.random() < 0.3:
+                messages[-1] = driver.run_task(topic, Task(len(messages) - 1, 1, QUERY, done), batches[done][-1])
+            try:
+                driver.commit(messages, done)
+                done += 1
+            except Died:
+                if chance.random() < 0.5:
+                    try:
+                        driver.abort(chance.choice([messages, [None] * len(messages)]), done)
+                    except Died:
+                        continue
+    with Driver(servers, identity=sink) as driver:
+        driver.abort([None], done)
+    assert sorted(committed(servers, topic)) == flat(batches), f"seed {seed}"
+    assert open_ids(admin, sink) == []
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_random_history_of_deaths_ends_with_each_record_once(
+    servers: str, make_topic: MakeTopic, sink: str, admin: Admin, seed: int
+) -> None:
+    run_history(seed, servers, make_topic(2), sink, admin)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(100, 300))
+def test_many_random_histories_of_deaths_end_with_each_record_once(
+    servers: str, make_topic: MakeTopic, sink: str, admin: Admin, seed: int
+) -> None:
+    run_history(seed, servers, make_topic(2), sink, admin)
+
+
+def test_the_coordinator_of_a_sink_is_never_swept(servers: str, make_topic: MakeTopic, sink: str, admin: Admin) -> None:
+    topic = make_topic()
+    with Driver(servers, identity=sink) as driver:
+        for number in range(3):
+            driver.run_batch(topic, number, BATCHES[number])
+    name = coordinator_id(sink_name(sink))
+    assert admin.describe_transactions([name])[name].state in ("CompleteCommit", "PrepareCommit")
