@@ -2,10 +2,13 @@
 
 The file has no checksum, so an entry counts only if the log bears it out: an ABORT marker of that producer at its end, and no other batch
 where it says that the transaction, or the next open one, began. One that lies has the index of its segment made anew.
+
+To doubt many entries takes long, so readers have it done beside the loop: an `IndexReading` takes down what it needs of the log.
 """
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from typing import overload
 
 from sparklog.model import Offset
 from sparklog.record.batch import CONTROL_BIT, TRANSACTIONAL_BIT
@@ -13,7 +16,7 @@ from sparklog.record.control import ControlType
 from sparklog_server.disk.door import Disk, DiskFile
 
 from .producer_recovery import producers_before
-from .segment import Segment, base_offset_of, walk
+from .segment import LOG_SUFFIX, Segment, base_offset_of, walk
 from .transactions import Transactions, marker_of
 from .txn_index import TXN_INDEX_SUFFIX, AbortedTxn, TxnIndex, TxnIndexCorrupt, render
 from .validate import HeaderFields
@@ -31,6 +34,92 @@ def aborted_in(disk: Disk, segments: list[Segment], start: Offset, limit: Offset
     return found
 
 
+class IndexReading:
+    """The indexes that a reader of `[start, limit)` needs and that are not in memory.
+
+    Invariant: `run` reads nothing that the loop changes, and may run in any thread, once.
+    """
+
+    __slots__ = ("_disk", "_limit", "_parts", "_read", "_segments", "_start", "_unread")
+
+    def __init__(self, disk: Disk, segments: list[Segment], start: Offset, limit: Offset) -> None:
+        self._disk = disk
+        self._segments = segments
+        self._start = start
+        self._limit = limit
+        first = max(bisect_right(segments, start, key=base_offset_of) - 1, 0)
+        self._unread = [index for index in range(first, len(segments)) if _is_unread(segments[index])]
+        self._parts = [(segment, segment.file, segment.file.size) for segment in segments]
+        self._read: list[tuple[int, TxnIndex, bool]] = []
+
+    def run(self) -> None:
+        """The job. Raises StorageError."""
+        twins = _Twins(self._disk, self._parts)
+        for at in self._unread:
+            index, is_sound = _read_index(self._disk, twins, twins[at])
+            self._read.append((at, index, is_sound))
+            if index.aborted_in(self._start, self._limit)[1]:
+                return
+
+    def learn(self) -> None:
+        """Let the log's segments know what was read, those that are still there. Raises StorageError."""
+        there = {segment.base_offset: segment for segment in self._segments}
+        for at, index, is_sound in self._read:
+            segment, file, _ = self._parts[at]
+            is_current = there.get(segment.base_offset) is segment and segment.file is file
+            # While a cleaned segment is on its way to its name, another has that, or none.
+            if is_current and segment.txn_index is None and file.path == segment.path(LOG_SUFFIX):
+                if not is_sound:
+                    self._disk.write(segment.path(TXN_INDEX_SUFFIX), render(index.entries))
+                segment.txn_index = index
+
+
+class _Twins(Sequence[Segment]):
+    """The segments of a log as a job may read them: each opened for itself when it is first asked for."""
+
+    def __init__(self, disk: Disk, parts: Sequence[tuple[Segment, DiskFile, int]]) -> None:
+        self._disk = disk
+        self._parts = parts
+        self._twins: dict[int, Segment] = {}
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    @overload
+    def __getitem__(self, index: int) -> Segment: ...
+    @overload
+    def __getitem__(self, index: slice) -> "_Twins": ...
+    def __getitem__(self, index: int | slice) -> "Segment | _Twins":
+        if isinstance(index, slice):
+            return _Twins(self._disk, self._parts[index])
+        twin = self._twins.get(index)
+        if twin is None:
+            segment, _, size = self._parts[index]
+            twin = Segment.open(self._disk, segment.directory, segment.base_offset)
+            twin.file.pread(0, 1)
+            twin.file.close()  # it is open now, and a closed file is not taken away by the bound on open files
+            twin.file.size = min(twin.file.size, size)
+            twin.settle()
+            self._twins[index] = twin
+        return twin
+
+
+def _is_unread(segment: Segment) -> bool:
+    return segment.has_aborted and segment.txn_index is None
+
+
+def is_all_read(segments: list[Segment], start: Offset, limit: Offset) -> bool:
+    """Whether `aborted_in` answers from memory."""
+    for index in range(max(bisect_right(segments, start, key=base_offset_of) - 1, 0), len(segments)):
+        segment = segments[index]
+        if segment.has_aborted:
+            if segment.txn_index is None:
+                return False
+            if segment.txn_index.aborted_in(start, limit)[1]:
+                return True
+    return True
+
+
 def index_of(disk: Disk, segments: list[Segment], segment: Segment) -> TxnIndex:
     """The index of a segment, read if it was not yet, and mended if the log does not bear it out. Raises StorageError."""
     if segment.txn_index is None:
@@ -38,16 +127,22 @@ def index_of(disk: Disk, segments: list[Segment], segment: Segment) -> TxnIndex:
         if not segment.has_aborted:
             segment.txn_index = TxnIndex(disk, path, segment.base_offset)
             return segment.txn_index
-        try:
-            index = TxnIndex.load(disk, path, segment.base_offset)
-            is_sound = all(_is_borne_out(segments, segment, aborted) for aborted in index.entries)
-        except TxnIndexCorrupt:
-            is_sound = False
+        index, is_sound = _read_index(disk, segments, segment)
         if not is_sound:
-            index = _made_anew(disk, segments, segment)
             disk.write(path, render(index.entries))
         segment.txn_index = index
     return segment.txn_index
+
+
+def _read_index(disk: Disk, segments: Sequence[Segment], segment: Segment) -> tuple[TxnIndex, bool]:
+    """The index of a segment that has one, and whether its file says the same. Raises StorageError."""
+    try:
+        index = TxnIndex.load(disk, segment.path(TXN_INDEX_SUFFIX), segment.base_offset)
+        if all(_is_borne_out(segments, segment, aborted) for aborted in index.entries):
+            return index, True
+    except TxnIndexCorrupt:
+        pass
+    return _made_anew(disk, segments, segment), False
 
 
 def recover_aborted(disk: Disk, segments: list[Segment], doubtful: int) -> list[DiskFile]:
@@ -69,7 +164,7 @@ def recover_aborted(disk: Disk, segments: list[Segment], doubtful: int) -> list[
     return unsynced
 
 
-def _made_anew(disk: Disk, segments: list[Segment], segment: Segment) -> TxnIndex:
+def _made_anew(disk: Disk, segments: Sequence[Segment], segment: Segment) -> TxnIndex:
     """What a replay of the segment says, given who had a transaction open where it begins."""
     base_offset = segment.base_offset
     producers, _ = producers_before(disk, segment.directory, segments, log_start_offset=Offset(-1), end_offset=base_offset)

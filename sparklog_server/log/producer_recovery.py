@@ -1,6 +1,7 @@
 """Producers as of some offset, from the newest snapshot that is sound and the batches behind it."""
 
 from bisect import bisect_right
+from collections.abc import Sequence
 
 from sparklog.model import Offset
 from sparklog.record.batch import CONTROL_BIT
@@ -25,7 +26,7 @@ def recover_producers(
 
 
 def producers_before(
-    disk: Disk, directory: str, segments: list[Segment], *, log_start_offset: Offset, end_offset: Offset
+    disk: Disk, directory: str, segments: Sequence[Segment], *, log_start_offset: Offset, end_offset: Offset
 ) -> tuple[ProducerState, Offset]:
     """(what every batch below `end_offset` says of producers, the offset of the snapshot it begins with). Raises StorageError."""
     for offset in sorted(_snapshots(disk, directory), reverse=True):
@@ -51,7 +52,7 @@ def _snapshots(disk: Disk, directory: str) -> list[Offset]:
     return [offset for name in disk.list(directory) if (offset := offset_of(name, SNAPSHOT_SUFFIX)) is not None]
 
 
-def _replay(segments: list[Segment], producers: ProducerState, start: Offset, end_offset: Offset) -> None:
+def _replay(segments: Sequence[Segment], producers: ProducerState, start: Offset, end_offset: Offset) -> None:
     """Let `producers` see every batch in `[start, end_offset)`."""
     if start >= end_offset:
         return

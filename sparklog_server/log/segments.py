@@ -14,7 +14,7 @@ from sparklog.effects import FileSlice
 from sparklog.model import Instant, Offset
 from sparklog_server.disk.door import Disk, DiskFile, StorageError
 
-from .aborted import aborted_in, index_of
+from .aborted import IndexReading, aborted_in, index_of, is_all_read
 from .cutting import remove_segment
 from .places import Places
 from .segment import LOG_SUFFIX, Segment, base_offset_of
@@ -156,6 +156,13 @@ class Segments:
         if not any(segment.has_aborted for segment in self.all):
             return []
         return self.aborted_in(start, self.places.end_of(part, limit))
+
+    def index_reading(self, part: FileSlice, start: Offset, limit: Offset) -> IndexReading | None:
+        """What is to be read beside the loop before `aborted_within` is asked the same; None if it answers from memory."""
+        if not any(segment.has_aborted for segment in self.all):
+            return None
+        end = self.places.end_of(part, limit)
+        return None if is_all_read(self.all, start, end) else IndexReading(self._disk, self.all, start, end)
 
     def write(self, batches: memoryview, base_offset: int, aborted: Sequence[AbortedTxn]) -> tuple[int, list[DiskFile]]:
         """Append whole batches, and note what their markers aborted: (their position, more files to sync).

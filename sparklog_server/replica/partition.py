@@ -15,6 +15,7 @@ from sparklog.model import Instant, LeaderEpoch, Millis, NodeId, Offset, TopicPa
 from sparklog.record.batch import read_header
 from sparklog.record.control import Marker, build_marker
 from sparklog_server.disk.door import DiskFile, StorageError
+from sparklog_server.log.aborted import IndexReading
 from sparklog_server.log.partition_log import AppendResult, PartitionLog
 from sparklog_server.log.settings import INT64_MAX, LogSettings
 from sparklog_server.log.time_lookup import Found, TimeSearch
@@ -246,6 +247,17 @@ class Partition:
         """The aborted transactions that a reader from `start` on may meet in what `read` gave. Raises PartitionUnavailable."""
         try:
             return self.log.aborted_within(part, start, limit)
+        except StorageError as error:
+            raise self._failed(error) from error
+
+    def index_reading(self, part: FileSlice, start: Offset, limit: Offset) -> IndexReading | None:
+        """What is to be read beside the loop before `aborted_within` is asked the same; None if it answers from memory."""
+        return self.log.segments.index_reading(part, start, limit)
+
+    def learn(self, reading: IndexReading) -> None:
+        """Keep what was read beside the loop. Raises PartitionUnavailable."""
+        try:
+            reading.learn()
         except StorageError as error:
             raise self._failed(error) from error
 

@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,8 @@ NONE = ErrorCode.NONE
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    world = World(1, **SETTINGS)
+    settings: dict[str, Any] = {**SETTINGS}
+    world = World(1, **settings)
     world.node.start()
     world.settle()
     yield world

@@ -1,8 +1,13 @@
 """Fetch: whole batches as file slices, at once or when enough of them is committed (long poll by min bytes and max wait, KIP-74).
 
+What a read-committed reader is told of aborted transactions may lie in files that were not read yet: then a job reads them before.
+
 Sessions (KIP-227) are optional for a broker: a full fetch is answered with session id 0, so the client goes on sending full fetches.
 """
 
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
 from operator import attrgetter
 from typing import Final
 
@@ -21,6 +26,8 @@ from sparklog.wire.messages.fetch import (
 from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import Call, Parked
+from sparklog_server.disk.door import StorageError
+from sparklog_server.log.aborted import IndexReading
 from sparklog_server.log.partition_log import OffsetOutOfRange
 from sparklog_server.replica.partition import Partition, PartitionUnavailable
 from sparklog_server.replica.purgatory import PurgatoryFull
@@ -32,6 +39,8 @@ _TOPIC_IDS_SINCE = 13
 _STORAGE_ERROR_SINCE = 6  # an earlier client would take it for final, and not look for the leader again
 _READ_COMMITTED = 1
 _FULL_FETCH_EPOCHS = (-1, 0)
+_READINGS_MAX = 3
+"""How often a fetch has files read beside the loop that were replaced meanwhile; then it reads them at once."""
 _first_offset_of = attrgetter("first_offset")
 
 
@@ -39,27 +48,49 @@ def fetch(context: Context, call: Call, request: FetchRequest, now: Instant) -> 
     """Read what is committed from each asked offset on; wait for `min_bytes` of it at most `max_wait_ms`."""
     if request.session_epoch not in _FULL_FETCH_EPOCHS:
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-    wanted = _ParkedFetch(context, call, request)
-    response, is_due = wanted.read()
-    if is_due or request.max_wait_ms <= 0:
-        return response
-    if not wanted.watch():
-        return response
-    context.park(wanted, request.max_wait_ms, now)
-    return Parked.MUTING
+    return _ParkedFetch(context, call, request).begin(now)
 
 
 class _ParkedFetch:
     """A fetch, and where it watches while what it asked for is not there yet."""
 
-    __slots__ = ("_context", "_given", "_request", "_watched", "call")
+    __slots__ = ("_context", "_given", "_readings", "_request", "_unread", "_watched", "call")
 
     def __init__(self, context: Context, call: Call, request: FetchRequest) -> None:
         self.call = call
         self._context = context
         self._request = request
         self._given: list[tuple[Partition, FileSlice, Offset]] = []
+        self._unread: list[tuple[Partition, IndexReading]] = []
+        self._readings = 0
         self._watched: list[tuple[Partition, int]] = []
+
+    def begin(self, now: Instant) -> FetchResponse | Parked:
+        """Answer, or watch, or have read what is to be known before."""
+        response, is_due = self.read()
+        if self._unread:
+            return self._read_indexes()
+        if is_due or self._request.max_wait_ms <= 0 or not self.watch():
+            return response
+        self._context.park(self, self._request.max_wait_ms, now)
+        return Parked.MUTING
+
+    def _read_indexes(self) -> Parked:
+        """Read, beside the loop, which transactions were aborted."""
+        self._readings += 1
+        self.call.waiting = None
+        unread = tuple(self._unread)
+
+        def was_read(result: object, now: Instant) -> FetchResponse | Parked:
+            if not isinstance(result, StorageError):  # else the loop meets it too, and tells whose it is
+                for partition, reading in unread:
+                    with suppress(PartitionUnavailable):
+                        partition.learn(reading)
+            is_wanted = self.call.answer is None and not self.call.session.is_closing
+            return self.begin(now) if is_wanted else Parked.MUTING
+
+        self._context.run(self.call, partial(_run_all, [reading for _, reading in unread]), was_read)
+        return Parked.MUTING
 
     def read(self) -> tuple[FetchResponse, bool]:
         """What can be answered now, and whether it should be: enough bytes, or an error the client must hear of."""
@@ -72,6 +103,7 @@ class _ParkedFetch:
         found_bytes = 0
         failed = False
         self._given.clear()
+        self._unread.clear()
         responses = []
         for topic in request.topics:
             parts = []
@@ -105,10 +137,12 @@ class _ParkedFetch:
                     return False
         return True
 
-    def woken(self, now: Instant) -> FetchResponse | None:
+    def woken(self, now: Instant) -> FetchResponse | Parked | None:
         """Something moved: answer if it is enough, else watch on."""
         self._unwatch()
         response, is_due = self.read()
+        if self._unread:
+            return self._read_indexes()
         if is_due or not self.watch():
             return response
         return None
@@ -116,6 +150,7 @@ class _ParkedFetch:
     def expired(self, now: Instant) -> FetchResponse:
         """Time is up: whatever is there."""
         self._unwatch()
+        self._readings = _READINGS_MAX  # nobody waits any longer: what is unread is read at once
         return self.read()[0]
 
     def abandoned(self) -> None:
@@ -165,6 +200,12 @@ class _ParkedFetch:
             if start < limit or start > partition.log.log_end_offset or start < part.log_start_offset:
                 most = asked.partition_max_bytes if asked.partition_max_bytes < room else room
                 given = partition.read(start, limit, most, at_least_one=at_least_one)
+                if given is not None and is_committed_only and self._readings < _READINGS_MAX:
+                    reading = partition.index_reading(given, start, limit)
+                    if reading is not None:
+                        self._unread.append((partition, reading))
+                        part.records = b""
+                        return part
                 if given is not None:
                     self._given.append((partition, given, limit))
                     part.records = given
@@ -188,6 +229,11 @@ class _ParkedFetch:
         """The code in one that the client knows."""
         is_unknown = code == ErrorCode.KAFKA_STORAGE_ERROR and self.call.version < _STORAGE_ERROR_SINCE
         return ErrorCode.NOT_LEADER_OR_FOLLOWER if is_unknown else code
+
+
+def _run_all(readings: Sequence[IndexReading]) -> None:
+    for reading in readings:
+        reading.run()
 
 
 def _divergence(partition: Partition, asked: FetchPartition) -> EpochEndOffset | None:
