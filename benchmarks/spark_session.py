@@ -146,7 +146,7 @@ def rate(records: int, action: Callable[[], object]) -> float:
     return records / (time.perf_counter() - began) / 1e6
 
 
-def each_broker(title: str, options: argparse.Namespace) -> Iterator[Bench]:
+def each_broker(title: str, options: argparse.Namespace, *, flush: Sequence[str] = ("never",)) -> Iterator[Bench]:
     """A bench for each broker that is asked for, one after another in one session; the table is printed at the end."""
     figures = harness.Figures(title)
     figures.note(
@@ -157,7 +157,7 @@ def each_broker(title: str, options: argparse.Namespace) -> Iterator[Bench]:
             with sparklog_package.Admin(bootstrap_servers=options.bootstrap_server) as admin:
                 yield Bench(spark, "given", options.bootstrap_server, admin, figures, options)
         else:
-            for subject in harness.subjects(options):
+            for subject in harness.subjects(options, flush=flush):
                 with sparklog_package.Admin(bootstrap_servers=subject.bootstrap_servers) as admin:
                     yield Bench(spark, subject.name, subject.bootstrap_servers, admin, figures, options)
     figures.report(options)
