@@ -38,6 +38,7 @@ COMMANDS = {
     "bench": ("bench", "bench"),
     "inspect": ("inspect", "inspect"),
     "log": ("log_verify", "log"),
+    "simulate": ("simulate", "simulate"),
 }
 
 

@@ -131,7 +131,8 @@ class Transactor:
         sequence = self._sequences.get(partition, 0)
         self._sequences[partition] = sequence + len(writes)
         self._is_started = True
-        code, answer = yield from self._ask(self._produce([write.value for write in writes], partition, sequence), lambda: None)
+        ask = self._produce([write.value for write in writes], partition, sequence)
+        code, answer = yield from self._ask(ask, lambda: None, tries=random.choice((1, _TRIES)))
         if code is ErrorCode.NONE and isinstance(answer, ProduceResponse):
             base_offset = answer.responses[0].partition_responses[0].base_offset
             for index, write in enumerate(writes):
