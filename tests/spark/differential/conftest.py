@@ -59,9 +59,10 @@ def _registered(spark: SparkSession) -> None:
 @pytest.fixture(scope="session")
 def fill(servers: str) -> Callable[[str, Sequence[Sent]], None]:
     """Sends records to their partitions and waits for every acknowledgement."""
-    producer = Producer({"bootstrap.servers": servers, "linger.ms": 0})
 
     def send(topic: str, records: Sequence[Sent]) -> None:
+        # A new one each time: one that knows the topic would not hear for minutes that it has more partitions by now.
+        producer = Producer({"bootstrap.servers": servers, "linger.ms": 0})
         sent: dict[int, int] = {}
         failures: list[object] = []
         for record in records:

@@ -1,0 +1,52 @@
+"""Every record is in the Delta table exactly once, by its offset, whatever was killed and whenever."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.spark.restarts.bench import Restarts, require_delta
+from tests.spark.restarts.referee import Strike
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+
+CALLS = {
+    # The first two are the two of batch 0, before it is stored and when it is planned.
+    "initialOffset": (1, 2),
+    "getDefaultReadLimit": (1,),
+    "prepareForTriggerAvailableNow": (1,),
+    "latestOffset": (1, 2, 4),
+    "reportLatestOffset": (1, 2),
+    "partitions": (1, 2),
+    "read": (1, 2, 3),
+    "commit": (1, 2),
+}
+"""Which calls of each hook are struck: 90 records in batches of 30, two tasks each, and 20 more after the strike."""
+
+QUICK = [Strike("driver", "partitions", 1, "after"), Strike("worker", "read", 3, "after"), Strike("hook", "read", 1, "before")]
+MATRIX = [
+    Strike(target, hook, nth, moment)  # type: ignore[arg-type]
+    for target in ("driver", "worker", "hook", "broker")
+    for hook, calls in CALLS.items()
+    for nth in calls
+    for moment in ("before", "after")
+]
+
+
+@pytest.fixture(scope="module")
+def restarts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restarts]:
+    require_delta()
+    with Restarts(tmp_path_factory.mktemp("restarts")) as restarts:
+        yield restarts
+
+
+@pytest.mark.parametrize("strike", QUICK, ids=str)
+def test_every_record_is_read_once_though_a_query_is_struck(restarts: Restarts, strike: Strike) -> None:
+    found, expected = restarts.rows_after(strike)
+    assert found == expected
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("strike", [strike for strike in MATRIX if strike not in QUICK], ids=str)
+def test_every_record_is_read_once_wherever_a_query_is_struck(restarts: Restarts, strike: Strike) -> None:
+    found, expected = restarts.rows_after(strike)
+    assert found == expected
