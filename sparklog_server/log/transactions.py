@@ -6,8 +6,10 @@
 The last stable offset is where the first of the open and held ones begins, and the high watermark if there is none (KIP-98).
 """
 
+from collections import OrderedDict
 from collections.abc import Iterable
 from heapq import heappop, heappush
+from itertools import chain
 from typing import NamedTuple
 
 from sparklog.errors import DecodeError, ErrorCode
@@ -21,9 +23,12 @@ from .validate import Buffer, HeaderFields, RecordsRefused
 
 
 class Ended(NamedTuple):
-    """What batches that are about to be appended change. `held` has (first offset, offset of the marker) of each transaction they end."""
+    """What batches that are about to be appended change. `held` has (first offset, offset of the marker) of each transaction they end.
 
-    open: dict[int, int]
+    `changed` has the producers that begin a transaction and do not end it, by its first offset, and those that end theirs, with None.
+    """
+
+    changed: dict[int, int | None]
     held: list[tuple[int, int]]
     aborted: list[AbortedTxn]
     coordinator_epochs: dict[int, int]
@@ -36,7 +41,8 @@ class Transactions:
 
     def __init__(self, producers: ProducerState) -> None:
         starts = [(one.transaction_start, producer_id) for producer_id, one in producers.producers.items() if one.transaction_start >= 0]
-        self._open = {producer_id: start for start, producer_id in sorted(starts)}
+        # Ordered, since a plain one is searched from its very beginning for the first that is left: with very many, for milliseconds.
+        self._open = OrderedDict((producer_id, start) for start, producer_id in sorted(starts))
         self._held: list[tuple[int, int]] = []  # a heap
 
     def began(self, producer_id: int, offset: Offset) -> None:
@@ -45,13 +51,16 @@ class Transactions:
 
     def judge(self, view: memoryview, found: Iterable[tuple[int, HeaderFields]]) -> Ended:
         """What these batches at their positions in `view` will begin and end; nothing is changed yet. Raises RecordsRefused."""
-        ended = Ended(dict(self._open), [], [], {})
+        ended = Ended({}, [], [], {})
+        changed = ended.changed
         for position, header in found:
             producer_id = header[9]
             if producer_id < 0 or not header[5] & TRANSACTIONAL_BIT:
                 continue
             if not header[5] & CONTROL_BIT:
-                ended.open.setdefault(producer_id, header[0])
+                if changed.get(producer_id) is None and (producer_id in changed or producer_id not in self._open):
+                    changed.pop(producer_id, None)  # it ended one before: the next comes last
+                    changed[producer_id] = header[0]
                 continue
             marker = marker_of(view[position : position + header[1] + LENGTH_OVERHEAD])
             if marker is None:
@@ -60,19 +69,29 @@ class Transactions:
                     raise RecordsRefused(ErrorCode.CORRUPT_MESSAGE, message)
                 continue  # compaction took the whole transaction
             ended.coordinator_epochs[producer_id] = marker.coordinator_epoch
-            first_offset = ended.open.pop(producer_id, None)
+            first_offset = changed[producer_id] if producer_id in changed else self._open.get(producer_id)
+            changed[producer_id] = None
             if first_offset is None:
                 continue  # a marker for a transaction without records here
             last_offset = header[0] + header[6]
             ended.held.append((first_offset, last_offset))
             if marker.type is ControlType.ABORT:
-                last_stable_offset = next(iter(ended.open.values()), last_offset + 1)
+                last_stable_offset = self._first_open(changed, last_offset + 1)
                 ended.aborted.append(AbortedTxn(producer_id, first_offset, last_offset, last_stable_offset))
         return ended
 
+    def _first_open(self, changed: dict[int, int | None], default: int) -> int:
+        """Where the first open transaction begins, given what has changed."""
+        unchanged = (start for producer_id, start in self._open.items() if producer_id not in changed)
+        begun = (start for start in changed.values() if start is not None)
+        return next(chain(unchanged, begun), default)
+
     def ended(self, ended: Ended, producers: ProducerState) -> None:
         """The batches are in the log, and `producers` have seen them."""
-        self._open = ended.open
+        for producer_id, start in ended.changed.items():
+            self._open.pop(producer_id, None)
+            if start is not None:
+                self._open[producer_id] = start
         for producer_id, coordinator_epoch in ended.coordinator_epochs.items():
             producers.producers[producer_id].coordinator_epoch = coordinator_epoch
         for one in ended.held:

@@ -1,6 +1,7 @@
 """Read-committed fetches over transactions that were aborted long ago: what tells of them lies in files that nobody has read yet."""
 
 import inspect
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,8 @@ ABORTED = 40
 
 def aborted_long_ago() -> tuple[World, list[int]]:
     """A topic of several segments, most of what is in it aborted, after a clean restart; where each aborted transaction begins."""
-    world = participants.started(**{"log.segment.bytes": str(1 << 20)})
+    settings: dict[str, Any] = {"log.segment.bytes": str(1 << 20)}
+    world = participants.started(**settings)
     writer = participants.Writer(world, "a", version=2)
     starts = []
     for _ in range(ABORTED):
