@@ -6,6 +6,7 @@ from sparklog.effects import Effect
 from sparklog.model import Instant, NodeId, Ticket, Uuid
 from sparklog_server.broker.live_settings import LiveSettings
 from sparklog_server.broker.log_settings import cleaning_limits, move_rate_max
+from sparklog_server.config.together import is_cordoned
 from sparklog_server.disk.door import Disk
 from sparklog_server.log.log_dir import LogDir
 from sparklog_server.metadata.image import MetadataDelta
@@ -66,7 +67,14 @@ def open_partitions(
     partitions.cleaning = Cleaning(cleaning_limits(settings), disk, partitions.directories, tickets=tickets, entropy=entropy, trace=trace)
     partitions.moving = Moving(disk, cleaning=partitions.cleaning, retention=retention, tickets=tickets, trace=trace)
     partitions.moving.bytes_per_second_max = move_rate_max(live.layers)
+    _cordon(live, partitions)
     return partitions
+
+
+def _cordon(live: LiveSettings, partitions: Partitions) -> None:
+    """Have the directories take up whether they get new partitions."""
+    for directory in partitions.directories:
+        directory.is_cordoned = is_cordoned(live.settings, directory.log_dir.path)
 
 
 def follow(live: LiveSettings, partitions: Partitions, delta: MetadataDelta, now: Instant) -> list[Effect]:
@@ -74,6 +82,7 @@ def follow(live: LiveSettings, partitions: Partitions, delta: MetadataDelta, now
     is_changed = live.follow(delta)
     effects = partitions.apply(delta, now)
     if is_changed:
+        _cordon(live, partitions)
         if partitions.cleaning is not None:
             partitions.cleaning.limits = cleaning_limits(live.settings)
         if partitions.moving is not None:

@@ -42,6 +42,10 @@ class FailureReport:
     """The token of the heartbeat that tells of data directories that failed."""
 
 
+class CordonReport:
+    """The token of the heartbeat that tells which data directories get no new partitions."""
+
+
 class Standing:
     """Registers the broker, and tells of `failed`: the ids of directories that can no longer be used and are not yet told of."""
 
@@ -49,6 +53,7 @@ class Standing:
         self.is_ready = False
         self._context = context
         self._failed = failed
+        self._told_cordoned: tuple[str, ...] = ()
         self._trace = trace
 
     def begin(self, registration: BrokerRegistrationRequest, now: Instant) -> None:
@@ -58,7 +63,9 @@ class Standing:
     @property
     def has_failures(self) -> bool:
         """Whether there is something to tell of directories, and somebody who listens."""
-        return self.is_ready and bool(self._failed or self._assignments)
+        return self.is_ready and bool(
+            self._failed or self._assignments or self._told_cordoned is not self._context.settings.cordoned_log_dirs
+        )
 
     @property
     def _assignments(self) -> dict[tuple[Uuid, int], Assignment]:
@@ -71,6 +78,8 @@ class Standing:
             told = tuple(self._assignments.values())
             self._assignments.clear()
             self._context.propose(self._assigning(told), DirectoryReport(told), BROKER_PRINCIPAL, now)
+        if self._has_other_cordons:
+            self._context.propose(self._heartbeat(offline_log_dirs=[], tells_cordoned=True), CordonReport(), BROKER_PRINCIPAL, now)
         if not self._failed:
             return
         failed, self._failed[:] = list(self._failed), []
@@ -86,10 +95,12 @@ class Standing:
                 context.broker_epoch = reply.broker_epoch
                 for directory in context.partitions.directories:
                     directory.log_dir.broker_epoch = reply.broker_epoch
-                context.propose(self._heartbeat(offline_log_dirs=[]), Unfencing(), BROKER_PRINCIPAL, now)
+                context.propose(self._heartbeat(offline_log_dirs=[], tells_cordoned=True), Unfencing(), BROKER_PRINCIPAL, now)
             case Unfencing(), BrokerHeartbeatResponse():
                 self.is_ready = not reply.is_fenced
                 self._trace("broker-ready" if self.is_ready else "broker-still-fenced", node=context.settings.node_id)
+            case CordonReport(), _:
+                pass  # whoever places partitions knows of it now
             case DirectoryReport(), AssignReplicasToDirsResponse():
                 self._assigned(token.told, reply, now)
             case FailureReport(), _:
@@ -125,11 +136,16 @@ class Standing:
         if moving is not None:
             self._context.effects.extend(moving.assigned(told, refused, now))
 
-    def _heartbeat(self, *, offline_log_dirs: list[Uuid]) -> BrokerHeartbeatRequest:
+    def _heartbeat(self, *, offline_log_dirs: list[Uuid], tells_cordoned: bool = False) -> BrokerHeartbeatRequest:
+        cordoned = None
+        if tells_cordoned:
+            self._told_cordoned = self._context.settings.cordoned_log_dirs
+            cordoned = [Uuid(one.log_dir.directory_id) for one in self._context.partitions.directories if one.is_cordoned]
         return BrokerHeartbeatRequest(
             broker_id=self._context.settings.node_id,
             broker_epoch=self._context.broker_epoch,
             current_metadata_offset=self._context.image.offset,
             want_fence=False,
             offline_log_dirs=list(offline_log_dirs),
+            cordoned_log_dirs=None if cordoned is None else list(cordoned),
         )

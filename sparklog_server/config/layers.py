@@ -17,6 +17,7 @@ from sparklog.errors import SettingsError
 
 from .keys import LONG_MAX, Key, Kind, Update, text_of
 from .settings import BrokerSettings, broker_keys, key_of, topic_defaults_of
+from .together import check_cordoned
 from .topic_settings import TopicSettings, topic_keys_of_broker
 
 
@@ -53,6 +54,7 @@ class Layers(msgspec.Struct, frozen=True, kw_only=True):
         """The layers, and what they come to; raises SettingsError if values that are good by themselves contradict each other."""
         cluster, broker = _changeable(cluster or {}, Update.CLUSTER_WIDE), _changeable(broker or {}, Update.PER_BROKER)
         effective = _effective(static, cluster, broker) if cluster or broker else static
+        check_cordoned(effective)
         return Layers(static=static, cluster=cluster, broker=broker, effective=effective)
 
     @staticmethod

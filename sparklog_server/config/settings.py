@@ -14,8 +14,9 @@ import msgspec
 from sparklog.errors import SettingsError
 
 from .group_settings import GroupDefaults
-from .keys import INT_MAX, Key, Kind, Update, Value, fields_of, invalid
+from .keys import INT_MAX, Key, Kind, Update, Value, fields_of
 from .listeners import DEFAULT_PROTOCOL_MAP, Listener, derive_endpoints, with_ports
+from .together import check_together
 from .topic_settings import TopicSettings, nearest, topic_keys_of_broker
 from .transaction_settings import TransactionDefaults
 
@@ -71,6 +72,10 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         tuple[str, ...] | None,
         _list("log.dirs", "The data directories, comma separated; best one for each disk. When not set, `log.dir` is used."),
     ] = None
+    cordoned_log_dirs: Annotated[
+        tuple[str, ...],
+        _list("cordoned.log.dirs", "Data directories that get no new partitions; `*` means all (KIP-1066).", update=Update.PER_BROKER),
+    ] = ()
     metadata_log_dir_given: Annotated[
         str | None, _text("metadata.log.dir", "The directory of the cluster's metadata log; the first data directory when not set.")
     ] = None
@@ -476,24 +481,6 @@ def _connected(settings: BrokerSettings, *, is_insecure_allowed: bool) -> Broker
 
 
 def _check_together(settings: BrokerSettings) -> None:
-    if not settings.log_dirs or "" in settings.log_dirs:
-        raise invalid("log.dirs", settings.log_dirs, "at least one directory, and none of them empty")
-    if len(set(settings.log_dirs)) != len(settings.log_dirs):
-        raise invalid("log.dirs", settings.log_dirs, "a directory appears twice")
-    if settings.process_roles != () and "broker" not in settings.process_roles:
-        raise invalid("process.roles", settings.process_roles, "a node that is only a controller cannot be run yet: use broker,controller")
-    if settings.broker_session_timeout_ms < settings.broker_heartbeat_interval_ms:
-        raise invalid(
-            "broker.session.timeout.ms",
-            settings.broker_session_timeout_ms,
-            f"it must not be below broker.heartbeat.interval.ms ({settings.broker_heartbeat_interval_ms})",
-        )
-    for voter in settings.controller_quorum_voters:
-        if voter.partition("@")[0] != str(settings.node_id):
-            raise invalid(
-                "controller.quorum.voters",
-                ",".join(settings.controller_quorum_voters),
-                f"a quorum of several nodes cannot be run yet: name only this node ({settings.node_id}), or nothing",
-            )
+    check_together(settings)
     for field, key in fields_of(BrokerSettings):
         key.check(getattr(settings, field))

@@ -7,9 +7,6 @@ What does not fit goes on, indented. A key leaves this table for a field of `set
 from .keys import Key, Kind, Update, Value
 
 _TABLE = """\
-add.partitions.to.txn.retry.backoff.max.ms | INT | r | 0.. | 100 |
-    The longest the broker itself keeps trying to add a partition to a transaction.
-add.partitions.to.txn.retry.backoff.ms | INT | r | 1.. | 20 | The pause before the broker tries again to add a partition to a transaction.
 alter.config.policy.class.name | CLASS | r | - | <none> | A Java class that judges changes of settings.
 alter.log.dirs.replication.quota.window.num | INT | r | 1.. | 11 | How many samples the quota on moves between data directories remembers.
 alter.log.dirs.replication.quota.window.size.seconds | INT | r | 1.. | 1 | How long one sample of that quota lasts.
@@ -37,7 +34,6 @@ controller.quorum.fetch.timeout.ms | INT | r | 0.. | 2000 |
 controller.quorum.request.timeout.ms | INT | r | 0.. | 2000 | How long an answer within the quorum is waited for.
 controller.quorum.retry.backoff.ms | INT | r | 0.. | 20 | The pause before a failed request within the quorum is sent again.
 controller.socket.timeout.ms | INT | r | - | 30000 | How long a connection to the controller may take to answer.
-cordoned.log.dirs | LIST | b | - |  | Data directories that get no new partitions; `*` means all.
 create.topic.policy.class.name | CLASS | r | - | <none> | A Java class that judges new topics.
 delegation.token.expiry.check.interval.ms | LONG | r | 1.. | 3600000 | How often expired delegation tokens are looked for.
 delegation.token.expiry.time.ms | LONG | r | 1.. | 86400000 | How long a delegation token is valid unless renewed.

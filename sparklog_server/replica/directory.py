@@ -43,6 +43,7 @@ class Directory:
         "checkpoints_done",
         "error",
         "is_congested",
+        "is_cordoned",
         "log_dir",
         "partitions",
         "sync_at_us",
@@ -72,6 +73,7 @@ class Directory:
         self._unsynced_bytes = 0  # appended, and waiting for the next sync
         self._settling_bytes = 0  # in the sync that is in flight
         self.is_congested = False  # so much of both that nobody should add to it
+        self.is_cordoned = False  # it gets no new partitions
         self._failed = failed
         self._trace = trace
         self.partitions: dict[Partition, None] = {}

@@ -59,7 +59,9 @@ class Homes:
             return holders[0]
         if wish is not None and wish.error is None:
             return wish
-        return chosen or min(online, key=lambda directory: loads(directory) + len(missing.get(directory, ())), default=None)
+        # Where all are cordoned, what was placed here before must live somewhere all the same.
+        open_ones = [directory for directory in online if not directory.is_cordoned] or online
+        return chosen or min(open_ones, key=lambda directory: loads(directory) + len(missing.get(directory, ())), default=None)
 
     def settle(self, topic_partition: TopicPartition, topic_id: Uuid, assigned: Uuid | None, now: Instant) -> list[Run]:
         """At the first look at a partition: leave one log of it, if a move was interrupted. Blocks if there is a copy that may be right."""

@@ -15,6 +15,7 @@ from sparklog_server.metadata.image import BROKER_RESOURCE, MetadataImage
 from sparklog_server.metadata.records import ConfigRecord
 
 ASKED_WHEN_NEEDED = {
+    "cordoned.log.dirs": "by whoever places a partition: tests/broker/test_cordoned.py",
     "max.connection.creation.rate": "by the server at each connection",
     "max.connections": "by the server at each connection",
     "max.connections.per.ip": "by the server at each connection",

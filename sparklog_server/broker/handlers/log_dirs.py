@@ -88,6 +88,7 @@ def _described(
         result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         return result
     topics: dict[str, DescribeLogDirsTopic] = {}
+    result.is_cordoned = directory.is_cordoned
     for partition in directory.partitions:
         topic, index = partition.topic_partition
         if wanted is not None and index not in wanted.get(topic, ()):
@@ -132,7 +133,7 @@ def _move(context: Context, topic_partition: TopicPartition, path: str, now: Ins
     if partition is None:
         if partitions.absence(*topic_partition) is ErrorCode.KAFKA_STORAGE_ERROR:
             return ErrorCode.KAFKA_STORAGE_ERROR
-        if topic_partition.partition >= 0:
+        if topic_partition.partition >= 0 and not target.is_cordoned:
             partitions.moving.wish(topic_partition, target)
         return ErrorCode.REPLICA_NOT_AVAILABLE
     home = next(one for one in partitions.directories if partition in one.partitions)
@@ -140,5 +141,7 @@ def _move(context: Context, topic_partition: TopicPartition, path: str, now: Ins
         return ErrorCode.KAFKA_STORAGE_ERROR
     if target is not home and len(partitions.directories) < len(context.settings.log_dirs):
         return ErrorCode.KAFKA_STORAGE_ERROR  # a copy of it may lie in the directory that could not be opened
+    if target is not home and target.is_cordoned:
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT
     context.effects.extend(partitions.moving.move(partition, home, target, now))
     return ErrorCode.NONE

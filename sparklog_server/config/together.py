@@ -1,0 +1,49 @@
+"""Keys of a broker that are checked against each other: values that are good by themselves may contradict each other."""
+
+from typing import TYPE_CHECKING
+
+from .keys import invalid
+
+if TYPE_CHECKING:
+    from .settings import BrokerSettings
+
+ALL_DIRECTORIES = "*"
+
+
+def check_together(settings: "BrokerSettings") -> None:
+    """Raise SettingsError for the first contradiction."""
+    if not settings.log_dirs or "" in settings.log_dirs:
+        raise invalid("log.dirs", settings.log_dirs, "at least one directory, and none of them empty")
+    if len(set(settings.log_dirs)) != len(settings.log_dirs):
+        raise invalid("log.dirs", settings.log_dirs, "a directory appears twice")
+    check_cordoned(settings)
+    if settings.process_roles != () and "broker" not in settings.process_roles:
+        raise invalid("process.roles", settings.process_roles, "a node that is only a controller cannot be run yet: use broker,controller")
+    if settings.broker_session_timeout_ms < settings.broker_heartbeat_interval_ms:
+        raise invalid(
+            "broker.session.timeout.ms",
+            settings.broker_session_timeout_ms,
+            f"it must not be below broker.heartbeat.interval.ms ({settings.broker_heartbeat_interval_ms})",
+        )
+    for voter in settings.controller_quorum_voters:
+        if voter.partition("@")[0] != str(settings.node_id):
+            raise invalid(
+                "controller.quorum.voters",
+                ",".join(settings.controller_quorum_voters),
+                f"a quorum of several nodes cannot be run yet: name only this node ({settings.node_id}), or nothing",
+            )
+
+
+def check_cordoned(settings: "BrokerSettings") -> None:
+    """Raise SettingsError if `cordoned.log.dirs` names what is no data directory (KIP-1066)."""
+    cordoned = settings.cordoned_log_dirs
+    if ALL_DIRECTORIES in cordoned and len(cordoned) > 1:
+        raise invalid("cordoned.log.dirs", cordoned, "`*` means all data directories, and nothing may stand beside it")
+    strange = [path for path in cordoned if path not in settings.log_dirs]
+    if cordoned != (ALL_DIRECTORIES,) and strange:
+        raise invalid("cordoned.log.dirs", cordoned, f"not in log.dirs: {', '.join(strange)}")
+
+
+def is_cordoned(settings: "BrokerSettings", path: str) -> bool:
+    """Whether a data directory gets no new partitions."""
+    return path in settings.cordoned_log_dirs or settings.cordoned_log_dirs == (ALL_DIRECTORIES,)
