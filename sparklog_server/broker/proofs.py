@@ -2,7 +2,7 @@
 
     Proof.ask ─► the shard of the transactional id ─► told ─┬─► finish(codes) within the turn: an answer, or how the request waits now
                               ▲                             └─ CONCURRENT_TRANSACTIONS of a producer that adds its partitions ─┐
-                              └───────────────────────────── 20 ms, for 100 ms at most ◄───────────────────────────────────────┘
+                              └────────────────────── add.partitions.to.txn.retry.backoff(.max).ms ◄───────────────────────────┘
 
 A producer of transaction version 1 has added its partitions before, and is only verified; one of version 2 adds them by writing.
 """
@@ -21,10 +21,6 @@ from sparklog_server.broker.session import Call, Parked
 Codes = Mapping[TopicPartition, ErrorCode]
 Finish = Callable[[Codes, Instant], Message | Parked]
 
-_RETRY_MS = 20
-"""Kafka's default of add.partitions.to.txn.retry.backoff.ms; the one before is ended by its markers about then."""
-_RETRIED_FOR_US = 100_000
-"""Kafka's default of add.partitions.to.txn.retry.backoff.max.ms."""
 _WAIT_MS = 30_000  # Kafka's default request.timeout.ms: a client has given up by then
 
 
@@ -95,8 +91,9 @@ class Proof:
         if self._is_over:
             return
         is_concurrent = ErrorCode.CONCURRENT_TRANSACTIONS in self._codes.values()
-        if is_concurrent and self._asking.is_retried and now.mono_us - self._begun_us < _RETRIED_FOR_US:
-            self._context.park(_Timer(self._waiting_call, self, is_retry=True), _RETRY_MS, now)
+        keys = self._context.settings.transactions
+        if is_concurrent and self._asking.is_retried and now.mono_us - self._begun_us < keys.add_retry_backoff_max_ms * 1000:
+            self._context.park(_Timer(self._waiting_call, self, is_retry=True), keys.add_retry_backoff_ms, now)
         else:
             self._end()
             self._context.partitions.released.append(_Told(self._waiting_call, self._finish, self._codes))

@@ -49,3 +49,16 @@ class TransactionDefaults(msgspec.Struct, frozen=True, kw_only=True):
             update=Update.CLUSTER_WIDE,
         ),
     ] = True
+    add_retry_backoff_ms: Annotated[
+        int,
+        _int("add.partitions.to.txn.retry.backoff.ms", "The pause before the broker tries again to add a partition to a transaction."),
+    ] = 20
+    add_retry_backoff_max_ms: Annotated[
+        int,
+        Key(
+            "add.partitions.to.txn.retry.backoff.max.ms",
+            Kind.INT,
+            "The longest the broker itself keeps trying to add a partition to a transaction.",
+            0,
+        ),
+    ] = 100
