@@ -83,8 +83,8 @@ def _page() -> str:
             "\n## Subscriptions to client metrics\n\n| key | accepts | the default | |\n|---|---|---|---|",
             *(_own_row(key, f"`{CLIENT_METRICS_DEFAULTS[key.name]}`") for key in CLIENT_METRICS_KEYS.values()),
             "\n## Known to Kafka, without effect here yet\n\nThey are checked, and told to do nothing when they are set.\n"
-            "\n`leader.replication.throttled.*` and `follower.replication.throttled.*` slow down what replicas fetch from other brokers: in a\n"
-            "cluster of one there is nothing to slow down. Moves between data directories have a rate of their own,\n"
+            "\n`leader.replication.throttled.*` and `follower.replication.throttled.*` slow down what replicas fetch from others: in\n"
+            "a cluster of one there is nothing to slow down. Moves between data directories have a rate of their own,\n"
             "`replica.alter.log.dirs.io.max.bytes.per.second`.\n",
             textwrap.fill(", ".join(f"`{name}`" for name in idle), 140, break_long_words=False, break_on_hyphens=False),
             "",

@@ -63,9 +63,11 @@ class Standing:
     @property
     def has_failures(self) -> bool:
         """Whether there is something to tell of directories, and somebody who listens."""
-        return self.is_ready and bool(
-            self._failed or self._assignments or self._told_cordoned is not self._context.settings.cordoned_log_dirs
-        )
+        return self.is_ready and bool(self._failed or self._assignments or self._has_other_cordons)
+
+    @property
+    def _has_other_cordons(self) -> bool:
+        return self._told_cordoned is not self._context.settings.cordoned_log_dirs
 
     @property
     def _assignments(self) -> dict[tuple[Uuid, int], Assignment]:

@@ -1,16 +1,37 @@
 """Keys of a broker that are checked against each other: values that are good by themselves may contradict each other."""
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from .keys import invalid
-
-if TYPE_CHECKING:
-    from .settings import BrokerSettings
 
 ALL_DIRECTORIES = "*"
 
 
-def check_together(settings: "BrokerSettings") -> None:
+class _Directories(Protocol):
+    """The keys that name data directories."""
+
+    @property
+    def log_dirs(self) -> tuple[str, ...]: ...
+    @property
+    def cordoned_log_dirs(self) -> tuple[str, ...]: ...
+
+
+class _Settings(_Directories, Protocol):
+    """The keys that are checked against each other, of a broker."""
+
+    @property
+    def process_roles(self) -> tuple[str, ...]: ...
+    @property
+    def node_id(self) -> int: ...
+    @property
+    def broker_session_timeout_ms(self) -> int: ...
+    @property
+    def broker_heartbeat_interval_ms(self) -> int: ...
+    @property
+    def controller_quorum_voters(self) -> tuple[str, ...]: ...
+
+
+def check_together(settings: _Settings) -> None:
     """Raise SettingsError for the first contradiction."""
     if not settings.log_dirs or "" in settings.log_dirs:
         raise invalid("log.dirs", settings.log_dirs, "at least one directory, and none of them empty")
@@ -34,7 +55,7 @@ def check_together(settings: "BrokerSettings") -> None:
             )
 
 
-def check_cordoned(settings: "BrokerSettings") -> None:
+def check_cordoned(settings: _Directories) -> None:
     """Raise SettingsError if `cordoned.log.dirs` names what is no data directory (KIP-1066)."""
     cordoned = settings.cordoned_log_dirs
     if ALL_DIRECTORIES in cordoned and len(cordoned) > 1:
@@ -44,6 +65,6 @@ def check_cordoned(settings: "BrokerSettings") -> None:
         raise invalid("cordoned.log.dirs", cordoned, f"not in log.dirs: {', '.join(strange)}")
 
 
-def is_cordoned(settings: "BrokerSettings", path: str) -> bool:
+def is_cordoned(settings: _Directories, path: str) -> bool:
     """Whether a data directory gets no new partitions."""
     return path in settings.cordoned_log_dirs or settings.cordoned_log_dirs == (ALL_DIRECTORIES,)
