@@ -75,6 +75,7 @@ class Caller:
     def __init__(self, settings: ClientSettings) -> None:
         self.settings = settings
         self.network = Network(settings)
+        self.network.allow_auto_create = False  # to ask for a topic that was deleted must not make another
 
     def deadline(self) -> Micros:
         """When a call that begins now has to be over."""

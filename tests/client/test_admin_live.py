@@ -157,3 +157,15 @@ def test_a_cluster_of_one_answers_for_elections_moves_and_features(admin: Admin)
     with pytest.raises(BrokerError) as refused:
         admin.unregister_broker(77)
     assert refused.value.code is ErrorCode.BROKER_ID_NOT_REGISTERED
+
+
+def test_who_only_asks_does_not_make_a_deleted_topic_anew(broker: EmbeddedBroker, admin: Admin) -> None:
+    admin.create_topics({"deleted": 1})
+    with Admin(bootstrap_servers=broker.bootstrap_servers, retry_backoff_ms=1) as asking:
+        asking.list_offsets({TopicPartition("deleted", 0): LATEST})
+        admin.delete_topics(["deleted"])
+        with pytest.raises(UnknownTopic):
+            asking.list_offsets({TopicPartition("deleted", 0): LATEST})
+        for _ in range(20):  # each of them looks once more at the topics that were asked for, where that is due
+            assert "deleted" not in asking.list_topics()
+    assert "deleted" not in admin.list_topics()
