@@ -17,6 +17,7 @@ from sparklog import Admin
 from tests.tools import spark_connector_jars
 
 NUMBERS = itertools.count(1)
+SPARK_S_MAX = 300
 MakeTopic = Callable[..., str]
 
 
@@ -67,3 +68,10 @@ def make_topic(admin: Admin) -> MakeTopic:
         return topic
 
     return make
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Time for the slowest machine: the first test pays for Spark's start, and a call that is broken off fails all after it as well."""
+    for item in items:
+        if item.get_closest_marker("spark") is not None and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(SPARK_S_MAX))

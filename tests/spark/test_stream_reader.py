@@ -9,7 +9,7 @@ import pytest
 
 from sparklog import Admin, Producer
 from sparklog.errors import SettingsError
-from sparklog.model import TopicPartition
+from sparklog.model import Micros, TopicPartition
 from tests.spark.conftest import MakeTopic
 
 pytest.importorskip("pyspark.sql.streaming.datasource", reason="needs Spark 4.2")
@@ -17,6 +17,9 @@ pytest.importorskip("pyspark.sql.streaming.datasource", reason="needs Spark 4.2"
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from sparklog.client.failures import UnknownTopic
+from sparklog.client.standing_fetch import StandingFetch
+from sparklog.client.transport import now_us
+from sparklog.spark import stream_reader
 from sparklog.spark.offsets import OffsetUnreadable
 from sparklog.spark.options import Options
 from sparklog.spark.plan import DataLoss
@@ -178,6 +181,30 @@ def test_a_micro_batch_waits_for_enough_after_the_first(servers: str, make_topic
     assert [step(reader, first) for _ in range(3)] == [first] * 3
     send(servers, topic, 4)
     assert changed(reader, first)["off"] == {topic: {"0": 7}}
+
+
+def test_an_idle_stream_waits_once_at_most_50_ms_and_with_available_now_not_at_all(
+    servers: str, make_topic: MakeTopic, make_reader: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[int] = []
+
+    class Counted(StandingFetch):
+        def wait(self, until: Micros) -> bool:
+            waits.append(until - now_us())
+            return super().wait(until)
+
+    monkeypatch.setattr(stream_reader, "StandingFetch", Counted)
+    topic = make_topic()
+    reader = make_reader(topic)
+    start = reader.initialOffset()
+    for calls in (1, 2, 3):
+        assert step(reader, start) == start
+        assert len(waits) == calls  # so a neighbour in a union or a join is held up once, and no longer than this
+    assert all(0 < wait <= 50_000 for wait in waits)
+    send(servers, topic, 3)
+    waits.clear()
+    assert to_the_end(make_reader(topic), start)[-1]["off"] == {topic: {"0": 3}}
+    assert waits == []
 
 
 def test_a_limit_in_bytes_makes_batches_and_tasks_of_about_that_size(servers: str, make_topic: MakeTopic, make_reader: Any) -> None:

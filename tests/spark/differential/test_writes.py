@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.spark.differential.conftest import Bench, Sent
@@ -18,21 +18,25 @@ HEADERS = "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 
 
 def content(servers: str, topic: str) -> Content:
-    """Key, value and headers of every record, by partition, in the order of offsets."""
+    """Key, value and headers of every record, by partition, in the order of offsets; the last offset may be a transaction's marker."""
     settings = {"bootstrap.servers": servers, "group.id": new_name("g"), "enable.auto.commit": False, "auto.offset.reset": "earliest"}
-    consumer = Consumer({**settings, "isolation.level": "read_committed"})
+    consumer = Consumer({**settings, "isolation.level": "read_committed", "enable.partition.eof": True})
     found: Content = defaultdict(list)
     try:
         for partition in sorted(consumer.list_topics(topic, timeout=10).topics[topic].partitions):
             place = TopicPartition(topic, partition)
-            low, high = consumer.get_watermark_offsets(place, timeout=10)
-            consumer.assign([TopicPartition(topic, partition, low)])
-            while high > low:
+            reached, high = consumer.get_watermark_offsets(place, timeout=10)
+            consumer.assign([TopicPartition(topic, partition, reached)])
+            while high > reached:
                 record = consumer.poll(10)
-                assert record is not None, f"{topic}-{partition}: nothing after {low} of {high}"
-                assert record.error() is None, record.error()
-                found[partition].append((record.key(), record.value(), tuple(record.headers() or ())))
-                low = record.offset() + 1
+                assert record is not None, f"{topic}-{partition}: nothing after {reached} of {high}"
+                error = record.error()
+                if error is None:
+                    found[partition].append((record.key(), record.value(), tuple(record.headers() or ())))
+                    reached = record.offset() + 1
+                else:
+                    assert error.code() == KafkaError._PARTITION_EOF, error
+                    reached = record.offset()
     finally:
         consumer.close()
     return dict(found)
