@@ -6,14 +6,12 @@ Then every flight is counted back: one that is missing or doubled ends the demo 
 """
 
 import importlib.util
-import os
 import shutil
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -27,10 +25,10 @@ from rich.table import Table
 
 import sparklog
 from examples.flights_report import write_chart, write_page
+from examples.local_spark import has_delta, local_spark
 
 PROJECT = Path(__file__).resolve().parent.parent
 OUTPUT = PROJECT / "demo-output"
-DELTA_JARS = PROJECT / ".jars" / "delta"
 FLIGHT = """id BIGINT, time_hour TIMESTAMP, carrier STRING, flight INT, tailnum STRING, origin STRING, dest STRING,
             dep_delay DOUBLE, arr_delay DOUBLE, distance INT"""
 DELAY = "origin STRING, hour TIMESTAMP, flights BIGINT, cancelled BIGINT, mean_delay DOUBLE, worst_delay DOUBLE"
@@ -49,7 +47,7 @@ def main() -> int:
     shutil.rmtree(OUTPUT, ignore_errors=True)
     OUTPUT.mkdir()
     console.rule("[bold]sparklog: a year of flights through one broker and Spark")
-    with sparklog.embedded(data_dir=OUTPUT / "sparklog-data") as broker, spark_session() as spark:
+    with sparklog.embedded(data_dir=OUTPUT / "sparklog-data") as broker, quiet_spark() as spark:
         say(f"broker ready at {broker.bootstrap_servers}, {time.monotonic() - began:.1f} s after the start; Spark {spark.version}")
         try:
             run(spark, broker.bootstrap_servers)
@@ -219,43 +217,13 @@ def delay_by_hour_of_day(delays: DataFrame) -> DataFrame:
     )
 
 
-def has_delta() -> bool:
-    """Whether the JAR is there that Delta tables need."""
-    return any(DELTA_JARS.glob("delta-spark_*.jar")) and importlib.util.find_spec("delta") is not None
-
-
 @contextmanager
-def spark_session() -> Iterator[SparkSession]:
-    """A local Spark on two cores that keeps quiet; its Python workers are this Python."""
-    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-        raise SystemExit("Spark needs Java 17 or newer, and there is none: install one (`apt install openjdk-17-jre-headless`)")
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    settings: dict[str, Any] = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.execution.arrow.pyspark.enabled": "true",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={PROJECT / 'examples' / 'log4j2.properties'}",
-        "spark.sql.warehouse.dir": str(OUTPUT / "warehouse"),
-    }
-    if has_delta():
-        settings["spark.jars"] = ",".join(
-            str(jar) for pattern in ("delta-spark_*.jar", "delta-storage-*.jar") for jar in DELTA_JARS.glob(pattern)
-        )
-        settings["spark.sql.extensions"] = "io.delta.sql.DeltaSparkSessionExtension"
-        settings["spark.sql.catalog.spark_catalog"] = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
-        settings["spark.databricks.delta.snapshotPartitions"] = "2"
-    builder = SparkSession.builder.master("local[2]").appName("flights")
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    with console.status("starting Spark"):
-        spark = builder.getOrCreate()
-        sparklog.register(spark)
-    try:
+def quiet_spark() -> Iterator[SparkSession]:
+    """Spark, with a sign of life while it starts."""
+    with ExitStack() as stack:
+        with console.status("starting Spark"):
+            spark = stack.enter_context(local_spark(OUTPUT, delta=has_delta()))
         yield spark
-    finally:
-        spark.stop()
 
 
 @contextmanager

@@ -15,9 +15,16 @@ if TYPE_CHECKING:
 
 def register(spark: "SparkSession") -> None:
     """Makes `format("sparklog")` known to `spark`; not needed where Spark finds the installed `pyspark_sparklog` by itself."""
+    from pyspark.errors import AnalysisException
+
     from sparklog.spark.source import SparklogSource
 
-    spark.dataSource.register(SparklogSource)
+    try:
+        spark.dataSource.register(SparklogSource)
+    except AnalysisException as error:
+        # Spark 4.0 lets nobody register again what it found by itself, which is this very source.
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
 
 
 def header_map(headers: "Column | str" = "headers") -> "Column":
