@@ -3,7 +3,7 @@
 import pytest
 
 from sparklog.errors import ErrorCode
-from sparklog.record.batch import build_batch
+from sparklog.record.batch import build_batch, decode_records
 from sparklog.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
@@ -24,10 +24,17 @@ from sparklog.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from sparklog.wire.messages.list_offsets import ListOffsetsResponse
 from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from sparklog.wire.messages.produce import ProduceResponse
+from sparklog.wire.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
 from sparklog_server.replica.moving import WISHES_MAX
-from tests.broker.world import ACKS_ALL, FETCH_BY_NAME, PRODUCE_BY_NAME, fetch, fetched, produce, produced
+from tests.broker.world import ACKS_ALL, FETCH_BY_NAME, PRODUCE_BY_NAME, fetch, fetched, latest, listed, produce, produced
 from tests.replica.by_hand import ByHand
 
 BIG = 300_000
@@ -51,6 +58,24 @@ class Mover(ByHand):
             value = b"%d-" % len(self.values) + bytes(size)
             assert self.send("t", value, key=key) == 0
             self.values.append(value)
+
+    def in_transaction(self, producer_id: int, sequence: int, *, committed: bool, count: int = 1) -> None:
+        """A transaction of so many large records, and its end."""
+        for number in range(count):
+            records = [(None, bytes(BIG), (), self.now.wall_ms)]
+            batch = build_batch(records, producer_id=producer_id, producer_epoch=0, base_sequence=sequence + number, is_transactional=True)
+            request = produce("t", bytes(batch), acks=ACKS_ALL)
+            request.transactional_id = f"of {producer_id}"
+            assert produced(self.ask(request, PRODUCE_BY_NAME, ProduceResponse))[0] == 0
+        marker = WritableTxnMarker(producer_id, 0, committed, [WritableTxnMarkerTopic("t", [0])], 0)
+        answer = self.ask(WriteTxnMarkersRequest([marker]), 1, WriteTxnMarkersResponse)
+        assert isinstance(answer, WriteTxnMarkersResponse)
+        assert answer.markers[0].topics[0].partitions[0].error_code == 0
+
+    def log_end(self) -> int:
+        code, offset = listed(self.ask(latest("t"), 5, ListOffsetsResponse))
+        assert code == 0
+        return offset
 
     def places(self, topic: str = "t") -> list[str]:
         """The directories in which its log lies."""
@@ -434,3 +459,48 @@ def test_the_wishes_for_what_does_not_exist_are_bounded() -> None:
         world.ask(AlterReplicaLogDirsRequest([AlterReplicaLogDir("/c", topics)]), 2, AlterReplicaLogDirsResponse)
     world.create(f"w{WISHES_MAX}")
     assert world.places(f"w{WISHES_MAX}") == ["/c"]
+
+
+def aborted_in(world: Mover) -> list[tuple[int, int]]:
+    """(producer id, first offset) of every aborted transaction that a reader of committed records is told of."""
+    told: dict[tuple[int, int], None] = {}
+    at = 0
+    while True:
+        request = fetch("t", at, max_wait_ms=0)
+        request.isolation_level = 1
+        held = list(world.held)
+        world.begin(request, FETCH_BY_NAME)
+        for run in [run for run in world.held if run not in held]:
+            world.run(run)
+        answer = world.answer(FETCH_BY_NAME, FetchResponse)
+        assert isinstance(answer, FetchResponse)
+        part = answer.responses[0].partitions[0]
+        assert part.error_code == 0
+        told |= {(one.producer_id, one.first_offset): None for one in part.aborted_transactions or ()}
+        assert part.records is None or isinstance(part.records, memoryview)
+        offsets = [record.offset for record in decode_records(part.records or b"")]
+        if not offsets:
+            return list(told)
+        at = offsets[-1] + 1
+
+
+def test_what_was_aborted_stays_so_in_the_copy_also_of_what_is_aborted_while_it_grows() -> None:
+    world = Mover(2, **{"transaction.partition.verification.enable": "false"})
+    first = world.log_end()
+    world.in_transaction(7, 0, committed=False, count=4)  # and the index of a sealed segment
+    world.in_transaction(7, 4, committed=True)
+    world.write(4)
+    second = world.log_end()
+    world.in_transaction(8, 0, committed=False)
+    assert aborted_in(world) == [(7, first), (8, second)]
+    assert world.move(world.target) is ErrorCode.NONE
+    world.begin_copy()
+    third = world.log_end()
+    world.in_transaction(7, 5, committed=False)
+    world.finish()
+    assert world.places() == [world.target]
+    assert aborted_in(world) == [(7, first), (8, second), (7, third)]
+    world.power_cut(3)
+    assert world.places() == [world.target]
+    assert aborted_in(world) == [(7, first), (8, second), (7, third)]
+    assert any(name.endswith(".txnindex") for name in world.disk.list(f"{world.target}/t-0"))
