@@ -10,6 +10,7 @@ from sparklog.errors import ErrorCode
 from sparklog.record.batch import build_batch
 from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from sparklog.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+from sparklog.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
 from tests.broker import participants
 from tests.broker.transactions import SETTINGS, Producer, log_end, ready
 from tests.broker.world import World
@@ -80,3 +81,38 @@ def test_a_marker_reaches_a_partition_of_offsets_that_no_shard_can_read() -> Non
     world.settle(20_000)
     assert writer.one.state() == "CompleteCommit"
     assert participants.read(world)[0] == [b"x"]
+
+
+@pytest.mark.parametrize("level", [0, 1])
+def test_a_cluster_of_an_older_version_is_upgraded_while_transactions_are_open(level: int) -> None:
+    world = participants.started()
+    set_level(world, level)
+    open_, ended = (participants.Writer(world, name, version=1) for name in ("open", "ended"))
+    for writer, partition in ((open_, 0), (ended, 1)):
+        assert writer.add(partition) is NONE
+        assert writer.send(b"before", partition=partition)[0] is NONE
+    assert ended.end(is_commit=True) is NONE
+    set_level(world, 2)
+    assert open_.send(b"after")[0] is NONE
+    assert open_.end(is_commit=True) is NONE
+    assert participants.read(world)[0] == [b"before", b"after"]
+    # The same client goes on, and one that takes its place speaks the new version from the next transaction on.
+    assert ended.add(1) is NONE
+    assert ended.send(b"next", partition=1)[0] is NONE
+    newer = participants.Writer(world, "ended", version=2)
+    assert newer.send(b"newer", partition=1)[0] is NONE
+    assert newer.end(is_commit=True) is NONE
+    world.node.kill()
+    world.node.start()
+    world.settle()
+    assert participants.read(world, partition=1)[0] == [b"before", b"next", b"newer"]
+    assert len(participants.read(world, partition=1)[1]) == 1
+
+
+def set_level(world: World, level: int) -> None:
+    """Have the cluster speak a version of transactions."""
+    update = FeatureUpdateKey("transaction.version", level, upgrade_type=1 if level == 2 else 2)
+    answer = world.ask(world.node.connect(), UpdateFeaturesRequest(feature_updates=[update]), 1, UpdateFeaturesResponse)
+    assert isinstance(answer, UpdateFeaturesResponse)
+    assert answer.error_code == 0, answer.error_message
+    assert [one.error_code for one in answer.results] == [0]
