@@ -48,9 +48,10 @@ class TransactionsLost(SparklogError):
 class Committer:
     """Commits the batches of one sink. Subclasses may hear of each step by `at`."""
 
-    def __init__(self, log: DecisionLog, identity: str) -> None:
+    def __init__(self, log: DecisionLog, identity: str, *, sink: str | None = None) -> None:
+        """`sink` is its name in ids, if that is all that is known of it."""
         self.identity = identity
-        self.sink = sink_name(identity)
+        self.sink = sink_name(identity) if sink is None else sink
         self._log = log
         self._admin = log.admin
 

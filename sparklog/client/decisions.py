@@ -187,3 +187,20 @@ def decode_decision(sink: str, value: bytes) -> Decision:
         ProducerIdentity(prefix + end, ProducerId(number), ProducerEpoch(epoch)) for end, number, epoch in told.transactions
     )
     return Decision(told.identity, told.query, told.batch, told.unique, transactions, told.ends, told.is_job)
+
+
+def is_readable(value: bytes) -> bool:
+    """Whether the version of a decision's record is known here."""
+    return value.startswith(b'{"version":%d,' % _VERSION)
+
+
+def names(value: bytes, identity: ProducerIdentity) -> bool:
+    """Whether the value of a sink's decision names a transaction, told without reading all of it: a broker has no time for that.
+
+    Inside a text a quotation mark is escaped, so what is looked for stands nowhere but among the transactions.
+    """
+    sink = sink_of(identity.transactional_id)
+    if sink is None or not is_readable(value):
+        return False
+    end = identity.transactional_id.removeprefix(prefix_of(sink))
+    return msgspec.json.encode((end, identity.producer_id, identity.producer_epoch)) in value

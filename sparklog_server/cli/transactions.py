@@ -7,6 +7,7 @@ import click
 from sparklog_server.cli.options import (
     admin,
     as_json,
+    client_settings,
     listed,
     partitions_named,
     print_json,
@@ -20,6 +21,7 @@ from sparklog_server.cli.options import (
 if TYPE_CHECKING:
     from sparklog.client.admin import Admin
     from sparklog.client.admin_transactions import OpenTransaction, TransactionDescription
+    from sparklog.client.decision_log import DecisionLog
     from sparklog.model import TopicPartition
 
 DESCRIBE_COLUMNS = (
@@ -158,6 +160,74 @@ def force_terminate(names: tuple[str, ...]) -> None:
     """Abort the open transactions of transactional ids, and fence their producers."""
     with admin() as cluster:
         cluster.fence_producers(names)
+
+
+@transactions.command()
+@click.option(
+    "--sink",
+    "names",
+    metavar="SINK",
+    multiple=True,
+    help="Its sinkId, checkpoint or query id, or its name in transactional ids. Repeatable.",
+)
+@click.option("--accept-loss", "accepts_loss", is_flag=True, help="Go on although some of what was decided is lost.")
+@reaches_cluster
+@as_json
+def resolve(names: tuple[str, ...], accepts_loss: bool, is_json: bool) -> None:
+    """End what an exactly-once sink left open whose driver never returns: commit what it decided, abort the rest.
+
+    A driver that still runs is fenced: its query fails, and may be started again. Without --sink, show what is open.
+    """
+    from sparklog.client.committer import Committer
+    from sparklog.client.decision_log import DecisionLog
+    from sparklog.client.decisions import is_sink_name, sink_name
+
+    with admin() as cluster, DecisionLog(client_settings()) as log:
+        left_open = _open_by_sink(cluster)
+        if not names:
+            _show_open(log, left_open, is_json=is_json)
+            return
+        told = []
+        for name in names:
+            sink = name if is_sink_name(name) and (name in left_open or log.last(name) is not None) else sink_name(name)
+            if sink not in left_open and log.last(sink) is None:
+                raise click.ClickException(f"there is no sink {name!r}: it has decided nothing, and nothing of it is open")
+            decision, aborted = Committer(log, name, sink=sink).resolve(accepts_loss=accepts_loss)
+            committed = (
+                0 if decision is None else len({one.transactional_id for one in decision.transactions} & set(left_open.get(sink, ())))
+            )
+            told.append(
+                {"sink": sink, "identity": name if decision is None else decision.identity, "committed": committed, "aborted": aborted}
+            )
+    if is_json:
+        print_json(told)
+    else:
+        print_table(["sink", "identity", "committed", "aborted"], [list(one.values()) for one in told])
+
+
+def _open_by_sink(cluster: "Admin") -> dict[str, list[str]]:
+    from sparklog.client.decisions import PREFIX, is_coordinator, sink_of
+
+    found: dict[str, list[str]] = {}
+    for one in cluster.list_transactions(states=["Ongoing"], prefix=PREFIX):
+        sink = sink_of(one.transactional_id)
+        if sink is not None and not is_coordinator(one.transactional_id):
+            found.setdefault(sink, []).append(one.transactional_id)
+    return found
+
+
+def _show_open(log: "DecisionLog", left_open: dict[str, list[str]], *, is_json: bool) -> None:
+    shown = []
+    for sink, names in left_open.items():
+        last = log.last(sink)
+        decided = set() if last is None else {one.transactional_id for one in last.decision.transactions}
+        identity = "" if last is None else last.decision.identity
+        shown.append({"sink": sink, "identity": identity, "open": len(names), "decided": len(decided & set(names))})
+    if is_json:
+        print_json(shown)
+        return
+    print_table(["sink", "identity", "open", "decided"], [list(one.values()) for one in shown])
+    say("no sink has open transactions" if not shown else "name those whose driver never returns with --sink")
 
 
 def _producer_at(cluster: "Admin", partition: "TopicPartition", start_offset: int) -> tuple[int, int, int]:

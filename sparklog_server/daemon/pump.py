@@ -12,6 +12,7 @@ from typing import Final, Protocol
 from sparklog.effects import Disconnect, Effect, Halt, Reply, Run, Sync
 from sparklog.model import Instant, Micros, Millis, SessionId, Ticket
 from sparklog_server.broker.quotas import ClientQuotas
+from sparklog_server.broker.transactions import Resolver
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.daemon.connection import Connection
 from sparklog_server.daemon.jobs import Done, Job, Jobs
@@ -39,6 +40,7 @@ class Serving(Protocol):
     def tick(self, now: Instant) -> list[Effect]: ...
     def deadline(self) -> Micros | None: ...
     def stop(self, now: Instant) -> list[Effect]: ...
+    def resolve_by(self, resolver: Resolver) -> None: ...
 
 
 ALONE_TURN_BYTES: Final = 1 << 20
@@ -184,7 +186,8 @@ class Pump:
             for connection in replied:
                 connection.flush()
             replied.clear()
-            for session, is_muted in self._broker.take_mute_changes():
+            # Of a session that was muted and let go within the turn, only the end counts.
+            for session, is_muted in dict(self._broker.take_mute_changes()).items():
                 if session in self.connections:
                     self.connections[session].mute(is_muted=is_muted)
             if not self._lost:

@@ -29,6 +29,7 @@ from sparklog.errors import SparklogError
 from sparklog.model import Millis
 from sparklog_server.config.listeners import Listener
 from sparklog_server.config.settings import BrokerSettings
+from sparklog_server.daemon.late_resolver import LateResolver
 from sparklog_server.daemon.logs import TraceLog
 from sparklog_server.daemon.parent import CHECKED_EVERY_S, Parent
 from sparklog_server.daemon.pump import Halted, Pump, Serving
@@ -121,6 +122,7 @@ class Server:
     # -- start and stop
 
     def _listen(self) -> None:
+        self._broker.resolve_by(LateResolver(self._settings, self._reactor, after=self._after, entropy=entropy, trace=self._log.trace))
         for listener, bound in self._sockets:
             try:
                 bound.listen(self._settings.socket_listen_backlog_size)

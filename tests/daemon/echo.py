@@ -6,6 +6,7 @@ A frame is a word and arguments: `echo TEXT`, `slice POSITION LENGTH` (of its fi
 from sparklog.effects import Disconnect, Effect, FileSlice, Reply, Run, Sync
 from sparklog.model import Instant, Micros, SessionId, Ticket
 from sparklog_server.broker.quotas import ClientQuotas
+from sparklog_server.broker.transactions import Resolver
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.disk.door import DiskFile
 
@@ -66,6 +67,9 @@ class Echo:
     def stop(self, now: Instant) -> list[Effect]:
         self.is_stopped = True
         return []
+
+    def resolve_by(self, resolver: Resolver) -> None:
+        """Nothing here has an outcome."""
 
     def unmute(self, session_id: SessionId) -> None:
         self._mute_changes.append((session_id, False))

@@ -1,0 +1,291 @@
+"""What is to become of a sink's transaction whose time is over: its last decision tells, read from `__sparklog_commits` like any client.
+
+    verdict(id) ─► named in a decision ─► COMMIT
+              ├─► read to the end since it was first asked about, and not named ─► ABORT
+              └─► ASK_AGAIN, and a round begins:  metadata ─► where the logs end ─► read-committed up to there
+
+A machine without I/O; nothing is sent and nothing kept until somebody asks. It looks only into the partitions of sinks that were asked
+about, goes on where the last round ended, and forgets all of it once nobody has asked for a while.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from sparklog.client.chunk import Aborted, whole_batches, without_aborted
+from sparklog.client.cluster import NO_NODE, Cluster
+from sparklog.client.decisions import TOPIC, is_coordinator, is_readable, key_told, names, partition_of, sink_of
+from sparklog.client.settings import ClientSettings
+from sparklog.client.transaction_states import ProducerIdentity
+from sparklog.errors import DecodeError, ErrorCode, SparklogError
+from sparklog.model import Instant, Micros, NodeId, ProducerEpoch, ProducerId, TopicPartition
+from sparklog.record.batch import decode_records
+from sparklog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from sparklog.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
+from sparklog.wire.messages.metadata import MetadataResponse
+from sparklog.wire.schema import Message
+from sparklog_server.coordinator.txn.events import Answer
+
+ROUND_US_MAX: Final = 30_000_000
+KEPT_US: Final = 60_000_000
+"""How long what was read and the connections are kept after the last question; it comes again every ten seconds."""
+ASKED_MAX: Final = 100_000
+SINKS_MAX: Final = 1_000
+FETCH_BYTES: Final = 8 << 20
+FETCH_WAIT_MS: Final = 500
+RETRY_US: Final = 200_000
+_LATEST: Final = -1
+_READ_COMMITTED: Final = 1
+_VERSION_BY_NAME: Final = 12
+
+
+class Ask(msgspec.Struct, eq=False):
+    """A request to one broker, or to any (None); it is the token of its answer."""
+
+    node: NodeId | None
+    message: Message
+    version_max: int | None = None
+
+
+class SinkResolver:
+    """`broker.transactions.Resolver`. Invariants: a sink's decision is the last one below its partition's position; ASK_AGAIN is said only
+    while a round is under way or about to begin.
+    """
+
+    def __init__(self, settings: ClientSettings, *, entropy: Callable[[int], bytes], trace: Callable[..., None]) -> None:
+        self.cluster = Cluster(settings, entropy)
+        self._trace = trace
+        self._asked: dict[str, Micros] = {}  # when each id was asked about first
+        self._asked_last: Micros | None = None
+        self._decisions: dict[str, bytes | None] = {}  # by sink; those that were asked about, None before any decision
+        self._positions: dict[int, int] = {}
+        self._ends: dict[int, int] = {}
+        self._begun: Micros | None = None  # of the round under way
+        self._read_since = Micros(-1)  # when the last complete round began
+        self._is_topic_told = False
+        self._asking: dict[NodeId, Ask] = {}
+        self._metadata: Ask | None = None
+        self._not_before = Micros(0)
+
+    # -- the port -------------------------------------------------------------------------------------------------------------------------
+
+    def verdict(self, transactional_id: str, producer_id: int, producer_epoch: int, now: Instant) -> Answer:
+        """See `broker.transactions.Resolver`."""
+        sink = sink_of(transactional_id)
+        if sink is None or is_coordinator(transactional_id):
+            return Answer.ABORT  # no decision names one
+        self._asked_last = now.mono_us
+        value = self._decisions.get(sink)
+        if value is not None and names(value, ProducerIdentity(transactional_id, ProducerId(producer_id), ProducerEpoch(producer_epoch))):
+            self._asked.pop(transactional_id, None)
+            return Answer.COMMIT
+        first_us = self._asked.get(transactional_id)
+        if first_us is not None and self._read_since > first_us and sink in self._decisions and (value is None or is_readable(value)):
+            del self._asked[transactional_id]
+            return Answer.ABORT
+        if first_us is None and len(self._asked) < ASKED_MAX and (sink in self._decisions or len(self._decisions) < SINKS_MAX):
+            self._asked[transactional_id] = now.mono_us
+            if sink not in self._decisions:
+                self._decisions[sink] = None
+                self._positions.clear()  # it may lie below where the reading stands
+                self._begun = None
+        if self._begun is None and now.mono_us >= self._not_before:
+            # A microsecond later: what is decided while the question is asked belongs to the round.
+            self._begin(Micros(now.mono_us + 1))
+        return Answer.ASK_AGAIN
+
+    # -- what to send ---------------------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether there is something to send or to wait for."""
+        return self._begun is not None
+
+    def forget(self, now: Micros) -> bool:
+        """Whether nobody has asked for so long that connections may go; what was read is forgotten then."""
+        if self._asked_last is None or now - self._asked_last < KEPT_US:
+            return False
+        self._asked_last = self._begun = None
+        for kept in (self._asked, self._decisions, self._positions, self._ends):
+            kept.clear()
+        self._read_since = Micros(-1)
+        return True
+
+    def asks(self, now: Micros) -> list[Ask]:
+        """What to send now; each must come back by `replied` or `failed`."""
+        if self._begun is None:
+            return []
+        if now - self._begun > ROUND_US_MAX:
+            self._trace("decisions-unread", topic=TOPIC, reason="not read to the end in time", remedy="the next question begins anew")
+            self._begun = None
+            return []
+        if now < self._not_before:
+            return []
+        if self._metadata is None:
+            request = self.cluster.request(now, allow_auto_create=False)
+            if request is not None:
+                self._metadata = Ask(None, request)
+                return [self._metadata]
+        if not self._is_topic_told:
+            return []
+        asks = []
+        for node, partitions in self._by_leader().items():
+            if node not in self._asking:
+                self._asking[node] = self._next_of(node, partitions)
+                asks.append(self._asking[node])
+        return asks
+
+    def deadline(self) -> Micros | None:
+        """When to look again though nothing was heard."""
+        if self._begun is None:
+            return None
+        metadata = self.cluster.deadline()
+        times = [Micros(self._begun + ROUND_US_MAX + 1)]
+        if metadata is not None and self._metadata is None:
+            times.append(metadata)
+        if not self._asking:
+            times.append(self._not_before)
+        return min(times)
+
+    def replied(self, ask: Ask, message: Message, now: Micros) -> None:
+        """The answer to a request; one of an older round changes nothing."""
+        if ask is self._metadata and isinstance(message, MetadataResponse):
+            self._metadata = None
+            self.cluster.replied(message, now)
+            self._topic_told()
+            return
+        if ask.node is None or self._asking.get(ask.node) is not ask:
+            return
+        del self._asking[ask.node]
+        if self._begun is None:
+            return
+        try:
+            if isinstance(message, ListOffsetsResponse):
+                self._ends_told(message, now)
+            elif isinstance(message, FetchResponse):
+                self._records_told(message, now)
+        except (SparklogError, DecodeError) as error:
+            self._trace("decisions-unread", topic=TOPIC, reason=str(error), remedy="see sparklog inspect")
+            self._begun = None
+            return
+        self._end_if_read()
+
+    def failed(self, ask: Ask, now: Micros) -> None:
+        """A request found no answer."""
+        if ask is self._metadata:
+            self._metadata = None
+            self.cluster.failed(now)
+        elif ask.node is not None and self._asking.get(ask.node) is ask:
+            del self._asking[ask.node]
+            self._try_again(now)
+
+    # -- inside ---------------------------------------------------------------------------------------------------------------------------
+
+    def _begin(self, now: Micros) -> None:
+        self._begun = now
+        self._is_topic_told = False
+        self._ends.clear()
+        self._asking.clear()
+        self.cluster.want([TOPIC])
+        self.cluster.refresh_soon()
+
+    def _topic_told(self) -> None:
+        if self._begun is None:
+            return
+        if TOPIC in self.cluster.topics:
+            self._is_topic_told = True
+        elif self.cluster.errors.get(TOPIC) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            for sink in self._decisions:
+                self._decisions[sink] = None
+            self._positions.clear()
+            self._done()
+
+    def _wanted(self) -> list[int]:
+        """The partitions of the sinks that were asked about."""
+        count = len(self.cluster.topics[TOPIC].partitions)
+        return sorted({partition_of(sink, count) for sink in self._decisions})
+
+    def _by_leader(self) -> dict[NodeId, list[int]]:
+        found: dict[NodeId, list[int]] = {}
+        if TOPIC not in self.cluster.topics:
+            return found
+        for partition in self._wanted():
+            if partition in self._ends and self._positions.get(partition, 0) >= self._ends[partition]:
+                continue
+            leader = self.cluster.leader(TopicPartition(TOPIC, partition))
+            if leader == NO_NODE:
+                self.cluster.refresh_soon()
+            else:
+                found.setdefault(leader, []).append(partition)
+        return found
+
+    def _next_of(self, node: NodeId, partitions: list[int]) -> Ask:
+        unknown = [partition for partition in partitions if partition not in self._ends]
+        if unknown:
+            # As far as anything was written: what is decided below is waited for.
+            asked = [ListOffsetsPartition(partition_index=partition, timestamp=_LATEST) for partition in unknown]
+            return Ask(node, ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=TOPIC, partitions=asked)]))
+        topic_id = self.cluster.id_of(TOPIC)
+        fetched = [
+            FetchPartition(partition=partition, fetch_offset=self._positions.get(partition, 0), partition_max_bytes=FETCH_BYTES)
+            for partition in partitions
+        ]
+        request = FetchRequest(
+            max_wait_ms=FETCH_WAIT_MS,
+            min_bytes=1,
+            max_bytes=FETCH_BYTES,
+            isolation_level=_READ_COMMITTED,
+            topics=[FetchTopic(topic=TOPIC, topic_id=topic_id, partitions=fetched)],
+        )
+        return Ask(node, request, version_max=None if any(topic_id) else _VERSION_BY_NAME)
+
+    def _ends_told(self, reply: ListOffsetsResponse, now: Micros) -> None:
+        for topic in reply.topics:
+            for told in topic.partitions:
+                if told.error_code:
+                    self._try_again(now)
+                else:
+                    self._ends[told.partition_index] = told.offset
+                    if self._positions.get(told.partition_index, 0) > told.offset:
+                        self._positions[told.partition_index] = 0  # the topic was made anew
+
+    def _records_told(self, reply: FetchResponse, now: Micros) -> None:
+        if reply.error_code:
+            self._try_again(now)
+        for topic in reply.responses:
+            for told in topic.partitions:
+                if told.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                    self._positions[told.partition_index] = max(0, told.log_start_offset)
+                elif told.error_code:
+                    self._try_again(now)
+                elif isinstance(told.records, memoryview) and len(told.records):
+                    self._take(told, told.records)
+
+    def _take(self, told: PartitionData, records: memoryview) -> None:
+        """Keep the decisions among these records that are about sinks somebody asked about."""
+        partition, position = told.partition_index, self._positions.get(told.partition_index, 0)
+        headers, _ = whole_batches(records, check_crcs=True)
+        at = TopicPartition(TOPIC, partition)
+        for view in without_aborted(at, records, headers, Aborted(told.aborted_transactions or [])):
+            for record in decode_records(view, position):
+                key = key_told(record.key)
+                if key is not None and not key[1] and key[0] in self._decisions:
+                    self._decisions[key[0]] = record.value
+        if not headers:
+            raise DecodeError(f"{at} at offset {position}: no whole batch", 0)
+        self._positions[partition] = max(position, headers[-1][1].next_offset)
+
+    def _end_if_read(self) -> None:
+        if self._begun is not None and TOPIC in self.cluster.topics:
+            wanted = self._wanted()
+            if all(one in self._ends and self._positions.get(one, 0) >= self._ends[one] for one in wanted):
+                self._done()
+
+    def _done(self) -> None:
+        assert self._begun is not None
+        self._read_since, self._begun = self._begun, None
+
+    def _try_again(self, now: Micros) -> None:
+        self.cluster.refresh_soon()
+        self._not_before = Micros(now + RETRY_US)

@@ -1,0 +1,222 @@
+"""The sockets of the resolver: a client of this very cluster, on the reactor, connected only while there is something to ask.
+
+call_soon ─► turn ─► resolver.asks ─► by broker: connect, handshake, send ─► answers ─► resolver.replied ─► what to ask next
+"""
+
+import socket
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from sparklog.client.cluster import Cluster
+from sparklog.client.connection import Answer, Connection, State, broken
+from sparklog.client.frames import ReceiveBuffers
+from sparklog.errors import DecodeError, SparklogError
+from sparklog.model import Micros, NodeId
+from sparklog.wire.schema import Message
+from sparklog_server.broker.resolver import Ask
+from sparklog_server.daemon.reactor import READ, WRITE, Reactor
+
+CLIENT_ID: Final = "sparklog-resolver"
+CONNECT_US: Final = 10_000_000
+ANSWER_US: Final = 30_000_000
+IDLE_US: Final = 5_000_000
+"""How often to look whether connections may go."""
+
+
+class Asking(Protocol):
+    """The resolver, as its outside calls it."""
+
+    cluster: Cluster
+
+    @property
+    def is_at_work(self) -> bool: ...
+    def asks(self, now: Micros) -> list[Ask]: ...
+    def replied(self, ask: Ask, message: Message, now: Micros) -> None: ...
+    def failed(self, ask: Ask, now: Micros) -> None: ...
+    def deadline(self) -> Micros | None: ...
+    def forget(self, now: Micros) -> bool: ...
+
+
+class _Link:
+    """One broker's connection, what waits for it to be ready, and the bytes that did not leave yet."""
+
+    __slots__ = ("connection", "deadline", "output", "socket", "waiting", "wants_write")
+
+    def __init__(self, connected: socket.socket, connection: Connection, deadline: Micros) -> None:
+        self.socket = connected
+        self.connection = connection
+        self.deadline = deadline  # until the handshake is done
+        self.waiting: deque[Ask] = deque()
+        self.output = bytearray()
+        self.wants_write = True
+
+
+class Resolving:
+    """Carries what the resolver asks. Nothing is open while it asks nothing, but for a minute after the last question."""
+
+    def __init__(self, resolver: Asking, reactor: Reactor, after: Callable[[float, Callable[[], None]], None]) -> None:
+        """`after(seconds, call)` makes a call later, on the reactor's thread."""
+        self._after = after
+        self._next_us: Micros | None = None  # when the next turn is to come
+        self._resolver = resolver
+        self._reactor = reactor
+        self._buffers = ReceiveBuffers(kept_max=1)
+        self._links: dict[NodeId, _Link] = {}
+
+    def call_soon(self, delay_us: int = 0) -> None:
+        """Have a turn come after so long, unless one comes before."""
+        due = Micros(_now() + delay_us)
+        if self._next_us is None or due < self._next_us:
+            self._next_us = due
+            self._after(delay_us / 1e6, self._due_turn)
+
+    def _due_turn(self) -> None:
+        if self._next_us is not None and _now() >= self._next_us:
+            self._next_us = None
+            self._turn()
+
+    def _turn(self) -> None:
+        """Send what is to be sent, and see to it that the next turn comes though nothing is heard."""
+        if not self._resolver.is_at_work and not self._links:
+            return
+        now = _now()
+        for link in list(self._links.items()):
+            self._expire(*link, now)
+        if self._resolver.forget(now):
+            for node in list(self._links):
+                self._drop(node)
+            return
+        for ask in self._resolver.asks(now):
+            self._send(ask, now)
+        times = [deadline for deadline in (self._resolver.deadline(), *(self._due(link) for link in self._links.values())) if deadline]
+        self.call_soon(max(1_000, min(times) - now) if times else IDLE_US)
+
+    # -- one request ----------------------------------------------------------------------------------------------------------------------
+
+    def _send(self, ask: Ask, now: Micros) -> None:
+        node = ask.node
+        if node is None:
+            node = next(iter(self._links), None)
+            if node is None:
+                node = next((one for one in self._resolver.cluster.candidates() if self._resolver.cluster.may_connect(one, now)), None)
+        link = None if node is None else self._links.get(node) or self._connect(node, now)
+        if link is None:
+            self._resolver.failed(ask, now)
+            return
+        link.waiting.append(ask)
+        self._flush(link)
+
+    def _connect(self, node: NodeId, now: Micros) -> _Link | None:
+        cluster = self._resolver.cluster
+        broker = cluster.brokers.get(node)
+        if broker is None or not cluster.may_connect(node, now):
+            return None
+        try:
+            family, _, _, _, address = socket.getaddrinfo(broker.host, broker.port, type=socket.SOCK_STREAM)[0]
+            made = socket.socket(family, socket.SOCK_STREAM)
+        except OSError:
+            cluster.connect_failed(node, now)
+            return None
+        made.setblocking(False)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        made.connect_ex(address)
+        connection = Connection(client_id=CLIENT_ID, in_flight_max=2, buffers=self._buffers)
+        link = self._links[node] = _Link(made, connection, Micros(now + CONNECT_US))
+        # Writable is what a connection becomes when it is made, and when it fails.
+        self._reactor.watch(made.fileno(), lambda events: self._ready(node, link, events), READ | WRITE)
+        return link
+
+    # -- sockets --------------------------------------------------------------------------------------------------------------------------
+
+    def _ready(self, node: NodeId, link: _Link, events: int) -> None:
+        if self._links.get(node) is not link:
+            return
+        try:
+            if link.connection.state is State.CONNECTING:
+                code = link.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+                if code:
+                    raise OSError(code, "cannot connect")
+                link.connection.opened(link.deadline)
+            if events & ~WRITE and link.connection.state is not State.CONNECTING:
+                self._receive(node, link)
+            if self._links.get(node) is link:
+                self._flush(link)
+        except (OSError, DecodeError) as error:
+            self._fail(node, broken(str(error)))
+        self.call_soon()
+
+    def _receive(self, node: NodeId, link: _Link) -> None:
+        while True:
+            buffer = link.connection.buffer()
+            try:
+                size = link.socket.recv_into(buffer)
+            except BlockingIOError:
+                return
+            if size == 0:
+                raise OSError("the broker closed the connection")
+            for answer in link.connection.received(size):
+                self._answered(answer)
+            if link.connection.state is State.READY:
+                self._resolver.cluster.connected(node)
+            if size < len(buffer):
+                return
+
+    def _flush(self, link: _Link) -> None:
+        now = _now()
+        while link.waiting and link.connection.has_room:
+            ask = link.waiting.popleft()
+            try:
+                link.connection.request(ask.message, ask, Micros(now + ANSWER_US), version_max=ask.version_max)
+            except (SparklogError, ValueError):
+                self._resolver.failed(ask, now)
+        for chunk in link.connection.take_output():
+            assert isinstance(chunk, bytes | bytearray | memoryview), "a client sends no files"
+            link.output += chunk
+        if link.connection.state is State.CONNECTING:
+            return
+        try:
+            while link.output:
+                del link.output[: link.socket.send(link.output)]
+        except BlockingIOError:
+            pass
+        if bool(link.output) is not link.wants_write:
+            link.wants_write = bool(link.output)
+            self._reactor.change(link.socket.fileno(), READ | WRITE if link.wants_write else READ)
+
+    def _answered(self, answer: Answer) -> None:
+        assert isinstance(answer.token, Ask)
+        if answer.message is None:
+            self._resolver.failed(answer.token, _now())
+        else:
+            self._resolver.replied(answer.token, answer.message, _now())
+
+    def _expire(self, node: NodeId, link: _Link, now: Micros) -> None:
+        due = self._due(link)
+        if due is not None and now >= due:
+            self._fail(node, broken("no answer in time"))
+
+    def _due(self, link: _Link) -> Micros | None:
+        if link.connection.state in (State.CONNECTING, State.HANDSHAKE):
+            return link.deadline
+        return link.connection.deadline()
+
+    def _fail(self, node: NodeId, error: SparklogError) -> None:
+        now = _now()
+        link = self._links[node]
+        self._resolver.cluster.connect_failed(node, now)
+        self._drop(node)
+        for answer in link.connection.closed(error, now):
+            self._answered(answer)
+        for ask in link.waiting:
+            self._resolver.failed(ask, now)
+
+    def _drop(self, node: NodeId) -> None:
+        link = self._links.pop(node)
+        self._reactor.forget(link.socket.fileno())
+        link.socket.close()
+
+
+def _now() -> Micros:
+    return Micros(time.monotonic_ns() // 1000)
