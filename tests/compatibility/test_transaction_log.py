@@ -50,3 +50,23 @@ def _told(live: LiveBroker, transactional_id: str) -> list[tuple[int, int, int]]
     payloads = re.findall(r'"transactionalId":"' + re.escape(transactional_id) + r'".* payload: (\{.*\})$', dumped, re.MULTILINE)
     values = [json.loads(payload)["data"] for payload in payloads]
     return [(one["transactionStatus"], one["producerEpoch"], one.get("clientTransactionVersion", 0)) for one in values]
+
+
+def test_dump_log_decodes_offsets_that_were_committed_within_transactions(live: LiveBroker) -> None:
+    topic = live.create("in-the-offsets")
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": live.bootstrap_servers, "group.id": topic})
+    producer = confluent_kafka.Producer({"bootstrap.servers": live.bootstrap_servers, "transactional.id": topic})
+    producer.init_transactions(PATIENCE_S)
+    for offset, end in ((7, producer.commit_transaction), (9, producer.abort_transaction)):
+        producer.begin_transaction()
+        at = [confluent_kafka.TopicPartition(topic, 0, offset)]
+        producer.send_offsets_to_transaction(at, consumer.consumer_group_metadata(), PATIENCE_S)
+        end(PATIENCE_S)
+    consumer.close()
+
+    log = files_of(live, f"__consumer_offsets-{partition_for(topic, 50)}") / "00000000000000000000.log"
+    dumped = kafka_tool(tools.DUMP_LOG, "--deep-iteration", "--offsets-decoder", "--files", log)
+    assert "isvalid: false" not in dumped
+    said = r'"group":"' + re.escape(topic) + r'".* payload: \{"version":"\d","data":\{"offset":(\d+),'
+    assert re.findall(said, dumped) == ["7", "9"]
+    assert re.findall(r"endTxnMarker: (COMMIT|ABORT)", dumped)[:2] == ["COMMIT", "ABORT"]
