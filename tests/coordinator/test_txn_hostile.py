@@ -106,3 +106,37 @@ def test_a_verdict_of_before_a_load_waits_until_time_runs_again() -> None:
         world.verdicts[last] = VerdictDue(last, ProducerId(world.producers[last][0]), ProducerEpoch(world.producers[last][1]))
         world.run(f"verdict {last} {verdict}")
     assert world.shard.transactions[last].state is State.ONGOING
+
+
+def test_a_crowd_of_open_transactions_is_taken_up_slice_by_slice_and_asked_about_meanwhile() -> None:
+    world = TxnWorld()
+    count = 1_000
+    for number in range(count):
+        world.run(f"init id-{number} timeout=5")
+        world.run(f"add id-{number} t-0 v=5")
+        if number % 2:
+            world.run(f"end id-{number} commit")
+    world.due.clear()
+    world.reload()
+    assert len(world.took) < count / 4
+    assert world.shard.deadline() == 0
+    ending, early, late = f"id-{count - 1}", f"id-{count - 2}", f"id-{count - 4}"
+    # Nobody has to wait for the last slice: an end, an end with the next transaction behind it, and one that is about to end already.
+    assert world.run(f"init {ending}") == [f"-> {ending} init CONCURRENT_TRANSACTIONS"]
+    world.run(f"end {early} commit")
+    assert early in world.due
+    world.run(f"end {late} commit")
+    world.run(f"written {late}")
+    world.run(f"add {late} t-1 v=5")
+    world.advance(0)
+    assert len(world.due) == count // 2 + 2
+    for transactional_id in sorted(world.due):
+        if transactional_id != late:
+            world.run(f"written {transactional_id}")
+    states = [one.state for one in world.shard.transactions.values()]
+    assert states.count(State.COMPLETE_COMMIT) == count // 2 + 1
+    world.advance(4)
+    world.run(f"end {late} commit")
+    world.run(f"written {late}")
+    world.advance(20)
+    assert {one.state for one in world.shard.transactions.values()} == {State.COMPLETE_COMMIT, State.PREPARE_ABORT}
