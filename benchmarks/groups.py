@@ -42,7 +42,7 @@ class Coordinator:
 
     def loaded_shard(self) -> GroupShard:
         settings = GroupSettings(initial_rebalance_delay_ms=0)
-        shard = GroupShard(settings, entropy=self._entropy, trace=lambda *_, **__: None, record_bytes_max=1 << 30)
+        shard = GroupShard(settings, entropy=self._entropy, trace=lambda *_, **__: None, record_bytes_max=lambda: 1 << 30)
         for offset, record in enumerate(self.log):
             shard.replay(record.key, record.value, Offset(offset))
         shard.loaded(MetadataImage(), self.now)

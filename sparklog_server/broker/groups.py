@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from sparklog.model import Ticket
+from sparklog.record.batch import HEADER_SIZE, record_size_max
 from sparklog_server.broker.authorization import Allow, Operation, Resource
 from sparklog_server.broker.internal_topics import OFFSETS_TOPIC
 from sparklog_server.broker.live_settings import LiveSettings
@@ -18,6 +19,9 @@ from sparklog_server.coordinator.group.modern_kind import ModernGroupKind
 from sparklog_server.coordinator.group.settings import GroupSettings
 from sparklog_server.coordinator.group.shard import RECORD_BYTES_MAX, GroupShard
 from sparklog_server.replica.directory import Trace
+
+_AROUND_A_RECORD = HEADER_SIZE + record_size_max(b"", b"", ())
+"""What a batch of one record has beside its key and value; the lengths of those take a few bytes of it."""
 
 
 def open_groups(
@@ -35,12 +39,15 @@ def open_groups(
     def describable(command: Command, topics: Sequence[str]) -> list[str]:
         return [topic for topic in topics if allow(command.principal, Operation.DESCRIBE, Resource.TOPIC, topic)]
 
+    def record_bytes_max() -> int:
+        return min(RECORD_BYTES_MAX, live.log(OFFSETS_TOPIC).max_message_bytes - _AROUND_A_RECORD)
+
     make_modern = partial(
         ModernGroupKind,
         settings=lambda: group_settings_of(live.settings),
         entropy=entropy,
         describable=describable,
-        record_bytes_max=RECORD_BYTES_MAX,
+        record_bytes_max=record_bytes_max,
     )
     topic = compacted_topic(
         OFFSETS_TOPIC,
@@ -52,7 +59,9 @@ def open_groups(
     crowds = Crowds()
 
     def make_shard() -> GroupShard:
-        return GroupShard(group_settings, entropy=entropy, trace=trace, make_modern=make_modern, crowds=crowds)
+        return GroupShard(
+            group_settings, entropy=entropy, trace=trace, record_bytes_max=record_bytes_max, make_modern=make_modern, crowds=crowds
+        )
 
     return Shards(topic, make_shard, node_id=settings.node_id, tickets=tickets, entropy=entropy, trace=trace, sought=crowds.sought)
 

@@ -12,6 +12,7 @@ from sparklog.wire.messages.offset_commit import OffsetCommitResponse
 from sparklog.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
 from sparklog.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from sparklog_server.simulation.cluster import SimulatedConnection
+from tests.broker.configuring import TOPIC, set_to
 from tests.broker.groups import (
     COMMIT,
     FETCH,
@@ -137,3 +138,16 @@ def test_ten_thousand_groups_in_other_questions_are_each_answered() -> None:
     deleted = world.ask(client, DeleteGroupsRequest(groups_names=names), 2, DeleteGroupsResponse)
     assert {code_of(result.error_code) for result in deleted.results} == {ErrorCode.GROUP_ID_NOT_FOUND}
     assert set(found(world.ask(client, find(*names), FIND, FindCoordinatorResponse))) == {ErrorCode.NONE}
+
+
+def test_a_group_whose_record_a_smaller_max_message_bytes_does_not_take_is_refused_and_the_others_go_on() -> None:
+    world, client = ready()
+    assert set_to(world, client, TOPIC, "__consumer_offsets", max_message_bytes="2000") == (ErrorCode.NONE, None)
+    asked = world.ask(client, join("g", metadata=b"x" * 1000), JOIN, JoinGroupResponse)
+    joined = world.ask(client, join("g", asked.member_id, metadata=b"x" * 1000), JOIN, JoinGroupResponse)
+    for size, code in ((1000, ErrorCode.UNKNOWN_SERVER_ERROR), (100, ErrorCode.NONE)):
+        shares = [SyncGroupRequestAssignment(joined.member_id, b"x" * size)]
+        sync = SyncGroupRequest("g", joined.generation_id, joined.member_id, assignments=shares)
+        assert world.ask(client, sync, SYNC, SyncGroupResponse).error_code == code
+        joined = world.ask(client, join("g", asked.member_id, metadata=b"x" * 1000), JOIN, JoinGroupResponse)
+    assert not [line for line in world.node.trace if "shard-append-refused" in line]

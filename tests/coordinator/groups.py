@@ -109,7 +109,9 @@ class GroupWorld:
 
     def make_shard(self) -> GroupShard:
         """A shard that has replayed the log."""
-        shard = GroupShard(self.settings, entropy=self._entropy, trace=silent, record_bytes_max=self.record_bytes_max, crowds=self.crowds)
+        shard = GroupShard(
+            self.settings, entropy=self._entropy, trace=silent, record_bytes_max=lambda: self.record_bytes_max, crowds=self.crowds
+        )
         for offset, record in enumerate(self.log):
             shard.replay(record.key, record.value, Offset(offset))
         self.took = [(decision, self.now) for decision in shard.loaded(MetadataImage(), self.now)]

@@ -114,7 +114,7 @@ class ModernWorld:
             settings=lambda: self.settings,
             entropy=self.entropy,
             describable=self.cluster.describable,
-            record_bytes_max=1_000_000,
+            record_bytes_max=lambda: 1_000_000,
         )
 
     def _take(self, shard: GroupShard, decision: Decision) -> list[tuple[Message, Message | None]]:

@@ -59,7 +59,7 @@ class Joins:
         settings: GroupSettings,
         entropy: Callable[[int], bytes],
         *,
-        record_bytes_max: int,
+        record_bytes_max: Callable[[], int],
     ) -> None:
         self._groups = groups
         self._rebalances = rebalances
@@ -199,7 +199,7 @@ class Joins:
         From version 9 on a leader is told that it is one and must not assign (KIP-814); before, it took itself for a follower.
         """
         record = group.record({one.member_id: one.assignment for one in group.members.values()})
-        if len(record.value or b"") > self._record_bytes_max:
+        if len(record.key) + len(record.value or b"") > self._record_bytes_max():
             return False
         join.draft.records.append(record)
         reply = joined(group, member.member_id)

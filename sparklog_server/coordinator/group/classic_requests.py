@@ -41,7 +41,7 @@ class ClassicGroups:
         settings: GroupSettings,
         entropy: Callable[[int], bytes],
         *,
-        record_bytes_max: int,
+        record_bytes_max: Callable[[], int],
         crowds: Crowds,
     ) -> None:
         self._groups = groups
@@ -143,7 +143,7 @@ class ClassicGroups:
     def _assign(self, group: ClassicGroup, assignments: dict[str, bytes], draft: Draft, now: Instant) -> None:
         """The leader has spoken: write it, and give everyone who waits its share. The group is stable as soon as that is replayed."""
         record = group.record(assignments)
-        if len(record.value or b"") > self._record_bytes_max:
+        if len(record.key) + len(record.value or b"") > self._record_bytes_max():
             # A batch could not hold it. Kafka's answer to this, too, after it has tried.
             self._rebalances.send_back(group, ErrorCode.UNKNOWN_SERVER_ERROR, draft, now)
             self._rebalances.prepare(group, draft, now)

@@ -116,7 +116,7 @@ class ClassicMembers:
         else:
             change.settle_target(settings.consumer_assignors, soft.times.assignment_interval_ms, now)
             member = change.settle_member(owned, has_new_subscription=has_new_subscription)
-            check_records(change.records, groups.record_bytes_max)
+            check_records(change.records, groups.record_bytes_max())
             groups.forget_replaced(soft, before, member_id)
             self._await_sync(soft, group.group_id, member, request.session_timeout_ms, now)
         reply = JoinGroupResponse(

@@ -59,7 +59,7 @@ class ModernGroups:
         *,
         entropy: Callable[[int], bytes],
         describable: Describable,
-        record_bytes_max: int,
+        record_bytes_max: Callable[[], int],
     ) -> None:
         self.groups = groups
         self.settings = settings()
@@ -220,7 +220,7 @@ class ModernGroups:
         self.settle_epoch(change, soft, now)
         change.settle_target(self.settings.consumer_assignors, soft.times.assignment_interval_ms, now)
         member = change.settle_member(owned, has_new_subscription=has_new_subscription)
-        check_records(records, self.record_bytes_max)
+        check_records(records, self.record_bytes_max())
         self.forget_replaced(soft, before, member_id)
         self._rearm(soft, group.group_id, known, member, now)
         is_full = request.rebalance_timeout_ms != -1 and owned is not None
@@ -418,7 +418,7 @@ class ModernGroups:
 
     def _become_classic(self, change: Change, classic: ClassicGroup, *, rebalances: bool, now: Instant) -> bool:
         record = downgrade_record(classic)
-        if len(record.key) + len(record.value or b"") > self.record_bytes_max:
+        if len(record.key) + len(record.value or b"") > self.record_bytes_max():
             return False
         # Whatever this decision did to the group before is forgotten with it.
         change.records[:] = [*change.group.tombstones(), record]

@@ -37,7 +37,7 @@ class ModernGroupKind:
         settings: Callable[[], GroupSettings],
         entropy: Callable[[int], bytes],
         describable: Describable,
-        record_bytes_max: int,
+        record_bytes_max: Callable[[], int],
     ) -> None:
         self._groups = ModernGroups(groups, classic, settings, entropy=entropy, describable=describable, record_bytes_max=record_bytes_max)
         self._members = ClassicMembers(self._groups)

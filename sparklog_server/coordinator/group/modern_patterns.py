@@ -4,7 +4,7 @@ A few names and patterns are matched within the heartbeat that asks for it, so t
 by slice as time goes on, group after group, and the group learns of it when it is done.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, Micros
@@ -27,7 +27,7 @@ _AT_ONCE_MAX = 2_000
 class Patterns:
     """The patterns of a shard's groups, and what is being matched."""
 
-    def __init__(self, settings: GroupSettings, describable: Describable, record_bytes_max: int) -> None:
+    def __init__(self, settings: GroupSettings, describable: Describable, record_bytes_max: Callable[[], int]) -> None:
         self._settings = settings
         self._describable = describable
         self._record_bytes_max = record_bytes_max
@@ -85,7 +85,7 @@ class Patterns:
                 if change.after is not None and change.after.pattern in soft.too_wide:
                     raise Refused(
                         ErrorCode.UNKNOWN_SERVER_ERROR,
-                        f"the topics that {change.after.pattern[:80]!r} matches do not fit a record of {self._record_bytes_max} bytes",
+                        f"the topics that {change.after.pattern[:80]!r} matches do not fit a record of {self._record_bytes_max()} bytes",
                     )
             if is_refresh:
                 soft.refreshed_us = now.mono_us
@@ -95,7 +95,7 @@ class Patterns:
         for pattern, resolved in found.items():
             if pattern not in wanted:
                 continue
-            if len(pattern) + sum(len(topic) + 2 for topic in resolved.topics) > self._record_bytes_max:
+            if len(pattern) + sum(len(topic) + 2 for topic in resolved.topics) > self._record_bytes_max():
                 soft.too_wide[pattern] = None
             else:
                 soft.too_wide.pop(pattern, None)

@@ -47,7 +47,7 @@ from .shard_listing import GroupIds, ListedGroups, described, listed
 from .shard_offsets import GroupOffsets
 
 RECORD_BYTES_MAX = 1_000_000
-"""A group's record must fit a batch of the default `max.message.bytes` (1 048 588), with its key and the batch's header."""
+"""No record of a group is larger, with its key, than fits a batch of the default `max.message.bytes` (1 048 588)."""
 
 Decide = Callable[[Command, object, Instant], Decision]
 
@@ -84,7 +84,7 @@ class GroupShard:
         *,
         entropy: Callable[[int], bytes],
         trace: Callable[..., None],
-        record_bytes_max: int = RECORD_BYTES_MAX,
+        record_bytes_max: Callable[[], int] = lambda: RECORD_BYTES_MAX,
         make_modern: Callable[[dict[str, Group], ClassicGroups], ModernKind] | None = None,
         crowds: Crowds | None = None,
     ) -> None:
