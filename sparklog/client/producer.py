@@ -98,12 +98,9 @@ class Producer:
         self._finished: deque[tuple[Gathering, Done]] = deque()
         self._callbacks_running = threading.Lock()
         self._waits_until = Micros(0)  # until when the background thread sleeps; 0 while it works
-        self._metadata_answers = 0
-        self._operations_ended = 0
-        self._waiting_for_memory = 0
+        self._metadata_answers = self._operations_ended = self._waiting_for_memory = 0
         self._is_wanted = False
-        self._is_closed = False
-        self._is_forked = False
+        self._is_closed = self._is_forked = False
         self._thread = threading.Thread(target=self._run, name="sparklog-producer", daemon=True)
         self._thread.start()
         _forget_in_children(self)
@@ -171,7 +168,9 @@ class Producer:
             self._raise_if_closed()
             self._accumulator.flush()
             batches = list(self._accumulator.incomplete)
-        self._drive()
+            has_full = self._accumulator.has_full
+        if has_full:
+            self._drive()
         deadline = None if timeout is None else time.monotonic() + timeout
         for batch in batches:
             self._wait_for(batch, None if deadline is None else deadline - time.monotonic())
@@ -475,9 +474,10 @@ class Producer:
             lingered = self._accumulator.deadline(now)
             until = until if lingered is None else min(until, lingered)
             if is_going_to_sleep:
-                if self._accumulator.incomplete:
-                    # Batches come and go: a short sleep is cheaper than being woken for the linger of each.
-                    until = min(until, Micros(now + max(self._settings.linger_ms, 1) * _MS))
+                # Batches come and go: a short sleep is cheaper than being woken for the linger of each. Else no longer than a request
+                # may take: whoever sends one meanwhile need not wake us for its time limit.
+                is_busy, settings = bool(self._accumulator.incomplete), self._settings
+                until = min(until, Micros(now + (max(settings.linger_ms, 1) if is_busy else settings.request_timeout_ms) * _MS))
                 # Under the lock: a record that comes later sees it, and wakes us if it cannot wait that long.
                 self._waits_until = until
         return until
