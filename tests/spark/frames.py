@@ -6,6 +6,9 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+RUN_S_MAX = 240
+"""The first stream of a Spark takes a minute on a machine that does much else."""
+
 
 def read(spark: SparkSession, servers: str, topic: str | None = None, *, schema: str | None = None, **options: Any) -> DataFrame:
     """A batch read of `topic`, or of what `options` choose."""
@@ -46,7 +49,7 @@ def run_to_end(source: DataFrame, checkpoint: Path, sink: Any) -> StreamingQuery
     """Everything there is now, through `foreachBatch`; raises what the query raised."""
     writer = source.writeStream.foreachBatch(sink).option("checkpointLocation", str(checkpoint))
     query = writer.trigger(availableNow=True).start()
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(RUN_S_MAX)
     return query
 
 

@@ -15,6 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from tests.spark.frames import RUN_S_MAX
 from tests.spark.probe import IDLE_CALLS_MAX, Probe, noted
 from tests.spark.test_discovery import ASK_WITHOUT_REGISTERING, PROJECT, run
 
@@ -39,7 +40,7 @@ def drained(frame: DataFrame, notes: Path, *, mode: str = "append", **options: s
     """Everything there is, into the sink; the query when it has ended."""
     writer = frame.writeStream.format("probe").outputMode(mode).options(notes=str(notes), **options)
     query = writer.trigger(availableNow=True).start()
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(RUN_S_MAX)
     return query
 
 
@@ -79,7 +80,7 @@ def test_one_offset_in_two_spellings_makes_batches_without_end(spark: SparkSessi
     writer = numbers(spark, notes, 2, spelling="both").writeStream.foreachBatch(empty)
     query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
     try:
-        assert enough.wait(60)
+        assert enough.wait(RUN_S_MAX)
     finally:
         query.stop()
     assert [(told["start"], told["end"]) for _, told in noted(notes, "partitions")][:4] == [(0, 2), (2, 2), (2, 2), (2, 2)]
@@ -88,7 +89,7 @@ def test_one_offset_in_two_spellings_makes_batches_without_end(spark: SparkSessi
 def test_an_idle_source_is_asked_again_and_again(spark: SparkSession, notes: Path, tmp_path: Path) -> None:
     writer = numbers(spark, notes, 2).writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
     with pytest.raises(PySparkException, match="asked often enough"):
-        writer.start().awaitTermination(60)
+        writer.start().awaitTermination(RUN_S_MAX)
     assert [told["start"] for _, told in noted(notes, "latestOffset")].count(2) == IDLE_CALLS_MAX
 
 

@@ -2,14 +2,16 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from sparklog import Admin
 from tests.spark.conftest import MakeTopic
-from tests.spark.frames import Collected, read, run_to_end, stream, texts, write
+from tests.spark.frames import RUN_S_MAX, Collected, read, run_to_end, stream, texts, write
 
 pytestmark = pytest.mark.spark
 
@@ -101,6 +103,41 @@ def test_an_idle_stream_makes_no_batches(spark: SparkSession, servers: str, make
         query.stop()
 
 
+def test_a_run_once_takes_everything_in_one_batch_and_a_trigger_by_time_goes_on(
+    spark: SparkSession, servers: str, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    topic, collected = make_topic(), Collected()
+    write(texts(spark, ["a", "b", "c"]), servers, topic)
+
+    def start(**trigger: Any) -> StreamingQuery:
+        source = stream(spark, servers, topic, maxOffsetsPerTrigger=2)
+        writer = source.writeStream.foreachBatch(collected).option("checkpointLocation", str(tmp_path))
+        return writer.trigger(**trigger).start()
+
+    assert start(once=True).awaitTermination(RUN_S_MAX)
+    assert collected.batches == {0: ["a", "b", "c"]}
+    write(texts(spark, ["d", "e", "f"]), servers, topic)
+    query = start(processingTime="50 milliseconds")
+    try:
+        query.processAllAvailable()
+        assert collected.batches == {0: ["a", "b", "c"], 1: ["d", "e"], 2: ["f"]}
+    finally:
+        query.stop()
+
+
+def test_a_union_with_an_idle_topic_ends_and_is_awake(spark: SparkSession, servers: str, make_topic: MakeTopic, tmp_path: Path) -> None:
+    busy, idle, collected = make_topic(), make_topic(), Collected()
+    source = stream(spark, servers, busy).unionByName(stream(spark, servers, idle))
+    query = source.writeStream.foreachBatch(collected).option("checkpointLocation", str(tmp_path)).start()
+    try:
+        for number, value in enumerate(["a", "b"]):
+            write(texts(spark, [value]), servers, busy)
+            query.processAllAvailable()
+            assert collected.batches[number] == [value]
+    finally:
+        query.stop()
+
+
 def test_records_go_from_topic_to_topic_once(spark: SparkSession, servers: str, make_topic: MakeTopic, tmp_path: Path) -> None:
     source, target = make_topic(2), make_topic(2)
     write(spark.range(100).selectExpr("CAST(id AS STRING) AS key", "CAST(id AS STRING) AS value"), servers, source)
@@ -108,7 +145,7 @@ def test_records_go_from_topic_to_topic_once(spark: SparkSession, servers: str, 
         records = stream(spark, servers, source, maxOffsetsPerTrigger=40).select("key", "value")
         writer = records.writeStream.format("sparklog").option("kafka.bootstrap.servers", servers).option("topic", target)
         query = writer.option("checkpointLocation", str(tmp_path)).queryName("copy").trigger(availableNow=True).start()
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(RUN_S_MAX)
     assert sorted(int(bytes(row.value)) for row in read(spark, servers, target).collect()) == list(range(100))
 
 
