@@ -20,6 +20,7 @@ from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, Brok
 from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from sparklog.wire.schema import Message
 from sparklog_server.broker.context import BROKER_PRINCIPAL, Context
+from sparklog_server.metadata.features import unsupported
 from sparklog_server.replica.directory import Trace
 from sparklog_server.replica.moving import Assignment
 
@@ -93,7 +94,8 @@ class Standing:
         match token, reply:
             case Registration(), BrokerRegistrationResponse():
                 if reply.error_code:
-                    return Halt(f"the controller refused the registration: {code_of(reply.error_code).name}")
+                    reason = unsupported(context.image.features) or code_of(reply.error_code).name
+                    return Halt(f"the controller refused the registration: {reason}")
                 context.broker_epoch = reply.broker_epoch
                 for directory in context.partitions.directories:
                     directory.log_dir.broker_epoch = reply.broker_epoch
