@@ -77,7 +77,7 @@ class World:
             cluster_id=named.get("cluster", CLUSTER_ID),
             incarnation_id=directory(named["life"]),
             listeners=[Listener("PLAINTEXT", "127.0.0.1", 9092, 0)],
-            features=[Feature("metadata.version", 30, int(named.get("metadata-version-max", "30")))],
+            features=[Feature("metadata.version", 30, int(named.get("metadata-version-max", "30"))), Feature("transaction.version", 0, 2)],
             rack=named.get("rack"),
             log_dirs=[directory(letter) for letter in named.get("dirs", "ABCDEFG"[int(words[0])])],
             previous_broker_epoch=int(named.get("stopped-cleanly", -1)),
