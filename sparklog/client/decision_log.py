@@ -37,6 +37,8 @@ from sparklog.record.batch import build_batch, decode_records
 REPLICAS: Final = 3
 COORDINATOR_TIMEOUT_MS: Final = 30_000
 """How long the decisions of other sinks may have to wait for one whose driver died while it decided."""
+KEPT_MAX: Final = 8
+"""Sinks of which a coordinator's connection and the last decision are kept; of more, those that were used last."""
 FENCE_KEPT_US: Final = 60_000_000
 """How long a coordinator's producer is used again without being initialised anew: while it lives nobody else has decided anything."""
 
@@ -94,6 +96,8 @@ class DecisionLog:
             writer.close()
             raise
         self._coordinators[sink] = _Coordinator(writer, now_us())
+        for old in list(self._coordinators)[:-KEPT_MAX]:
+            self.resign(old)
 
     def resign(self, sink: str) -> None:
         """Forget that this object decided for the sink."""
@@ -112,7 +116,10 @@ class DecisionLog:
             partition = self._partition(sink)
         except UnknownTopic:
             return None
-        seen = self._seen.setdefault(sink, _Seen())
+        # Kept in the order of use: a worker may write to one sink after another, and each decision may be megabytes.
+        seen = self._seen[sink] = self._seen.pop(sink, _Seen())
+        for old in list(self._seen)[:-KEPT_MAX]:
+            del self._seen[old]
         end = self.admin.list_offsets({partition: LATEST})[partition].offset
         if seen.offset < 0 or end < seen.offset:
             seen = self._from_the_beginning(sink, partition)
@@ -160,6 +167,9 @@ class DecisionLog:
             self._plain.close()
             self._plain = None
             raise
+        if decision.is_job:
+            self.resign(sink)
+            self._seen.pop(sink, None)
 
     # -- the topic ------------------------------------------------------------------------------------------------------------------------
 

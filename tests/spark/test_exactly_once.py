@@ -13,11 +13,14 @@ pytest.importorskip("pyspark.sql", reason="needs pyspark")
 
 from sparklog import Admin
 from sparklog.client.committer import BatchNotWhole, CheckpointOlderThanSink, TransactionsLost
+from sparklog.client.decision_log import KEPT_MAX
 from sparklog.client.decisions import TOPIC, coordinator_id, prefix_of, sink_name
 from sparklog.client.failures import TransactionError
+from sparklog.client.settings import ClientSettings
 from sparklog.client.transaction_states import ProducerIdentity
 from sparklog.errors import SettingsError
 from sparklog.model import ProducerEpoch, ProducerId
+from sparklog.spark.connections import ROLLS_FORWARD, transaction_timeout_ms
 from sparklog.spark.delivery import NO_BATCH, AtLeastOnce, Task
 from sparklog.spark.exactly_once import ExactlyOnce, Job, NoSink, SinkWritten, delivery_for_batch, delivery_for_stream
 from sparklog.spark.options import Options
@@ -104,6 +107,28 @@ def test_the_topic_of_decisions_is_compacted(servers: str, make_topic: MakeTopic
     with Driver(servers, identity=sink) as driver:
         driver.run_batch(make_topic(), 0, [["x"]])
     assert admin.describe_configs([TOPIC])[TOPIC]["cleanup.policy"].value == "compact"
+
+
+def test_a_worker_keeps_few_of_the_many_sinks_it_writes_to(servers: str, sink: str) -> None:
+    names_of = [f"{sink}/{number}" for number in range(KEPT_MAX + 2)]
+    with Driver(servers, identity=sink) as driver:
+        for batch in range(2):
+            for identity in names_of:
+                driver.committer(identity).commit(QUERY, batch, [], {})
+        for identity in names_of:
+            last = driver.log.last(sink_name(identity))
+            assert last is not None
+            assert (last.decision.batch, last.is_finished) == (1, True)
+
+
+def test_a_task_may_take_as_long_as_the_brokers_allow_less_what_ours_need_to_find_out(servers: str, admin: Admin) -> None:
+    settings = ClientSettings.from_kafka({"bootstrap.servers": servers})
+    node = admin.describe_cluster().nodes[0].node_id
+    told = admin.describe_configs(brokers=[node])[str(node)]
+    longest_ms = int(told["transaction.max.timeout.ms"].value or 0)
+    assert transaction_timeout_ms(settings) == longest_ms - (60_000 if ROLLS_FORWARD in told else 0)
+    said = ClientSettings.from_kafka({"bootstrap.servers": servers, "transaction.timeout.ms": "7000"})
+    assert transaction_timeout_ms(said) == 7_000
 
 
 # -- death after every step ---------------------------------------------------------------------------------------------------------------
