@@ -106,9 +106,10 @@ class Proof:
             self._context.partitions.released.append(_Told(self._waiting_call, self._finish, codes))
 
     def abandoned(self) -> None:
-        """Nobody waits any more."""
+        """Nobody waits any more: the coordinator may hold this for a moment yet, but not what was sent."""
         if not self._is_over:
             self._end()
+            self._finish = _nobody
 
     def _end(self) -> None:
         self._is_over = True
@@ -118,6 +119,10 @@ class Proof:
     def is_over(self) -> bool:
         """Whether the request goes on without it."""
         return self._is_over
+
+
+def _nobody(codes: Codes, now: Instant) -> Parked:
+    return Parked.SILENT
 
 
 class _Timer:

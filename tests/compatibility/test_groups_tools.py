@@ -231,9 +231,9 @@ def test_kafkas_tools_read_our_records_of_groups_and_offsets(broker: LiveBroker)
         assert said in shown, shown
 
 
-def place(source: Path, target: Path) -> None:
-    """Put one broker's partitions of groups where another keeps them, under the topic id that this one knows them by."""
-    for directory in sorted(target.glob("__consumer_offsets-*")):
+def place(source: Path, target: Path, topic: str = "__consumer_offsets") -> None:
+    """Put one broker's partitions of a topic where another keeps them, under the topic id that this one knows them by."""
+    for directory in sorted(target.glob(f"{topic}-*")):
         metadata = (directory / "partition.metadata").read_bytes()
         shutil.rmtree(directory)
         shutil.copytree(source / directory.name, directory)

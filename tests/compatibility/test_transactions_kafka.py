@@ -3,6 +3,7 @@
 import time
 from pathlib import Path
 
+import confluent_kafka
 import pytest
 
 from sparklog.client.admin import Admin
@@ -11,12 +12,14 @@ from sparklog.client.settings import ClientSettings
 from sparklog.client.transport import Network, now_us
 from sparklog.client.writer import BatchWriter
 from sparklog.kernels import scan
+from sparklog.local_broker import embedded
 from sparklog.model import Micros, TopicPartition
 from sparklog.record.batch import build_batch
 from sparklog.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from tests.compatibility.clients import PATIENCE_S
 from tests.compatibility.conftest import LiveBroker
 from tests.compatibility.kafka_broker import RealKafka
+from tests.compatibility.test_groups_tools import commit, committed_of, place, write
 from tests.compatibility.test_transactions_own import read
 
 pytestmark = [pytest.mark.compat, pytest.mark.long]
@@ -103,3 +106,53 @@ def test_a_transaction_that_no_coordinator_knows_is_found_and_ended(tmp_path: Pa
         )
         assert admin.find_hanging_transactions(topics=[topic]) == []
         assert read(live, topic) == ["after"]
+
+
+def in_transaction(bootstrap_servers: str, name: str, offset: int) -> confluent_kafka.Producer:
+    """A producer that has committed an offset of `t-0` for the group of its own name, in a transaction that is open."""
+    one = confluent_kafka.Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": name, "transaction.timeout.ms": 600_000})
+    one.init_transactions(PATIENCE_S)
+    one.begin_transaction()
+    group = confluent_kafka.Consumer({"bootstrap.servers": bootstrap_servers, "group.id": name}).consumer_group_metadata()
+    one.send_offsets_to_transaction([confluent_kafka.TopicPartition("t", 0, offset)], group, PATIENCE_S)
+    return one
+
+
+def committed_by(bootstrap_servers: str, group: str) -> int:
+    """What a consumer, which waits until it is decided, finds committed for `t-0`."""
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group, "isolation.level": "read_committed"})
+    try:
+        (found,) = consumer.committed([confluent_kafka.TopicPartition("t", 0)], timeout=5)
+    finally:
+        consumer.close()
+    return int(found.offset)
+
+
+def test_we_go_on_with_the_transactions_of_offsets_that_a_real_kafka_has_begun(tmp_path: Path) -> None:
+    kafka, data_dir = RealKafka(tmp_path), tmp_path / "ours"
+    with kafka.running():
+        write(kafka.bootstrap_servers, "t", 10)
+        for name in ("kept", "dropped", "open"):
+            commit(kafka.bootstrap_servers, name, "t", 2, 2)
+        in_transaction(kafka.bootstrap_servers, "kept", 5).commit_transaction(PATIENCE_S)
+        in_transaction(kafka.bootstrap_servers, "dropped", 6).abort_transaction(PATIENCE_S)
+        left_open = in_transaction(kafka.bootstrap_servers, "open", 7)
+    del left_open
+    with embedded(data_dir=data_dir) as ours:
+        write(ours.bootstrap_servers, "t", 10)
+        commit(ours.bootstrap_servers, "unused", "t", 1, 1)
+        confluent_kafka.Producer({"bootstrap.servers": ours.bootstrap_servers, "transactional.id": "unused"}).init_transactions(PATIENCE_S)
+    for topic in ("__consumer_offsets", "__transaction_state"):
+        place(kafka.data_dir, data_dir, topic)
+    with embedded(data_dir=data_dir) as ours:
+        servers = ours.bootstrap_servers
+        # By an administrator, who asks by name: to a consumer, `t` is another topic now than the one that offsets were committed of.
+        assert [committed_of(servers, name) for name in ("kept", "dropped")] == [[5, 2], [2, 2]]
+        with pytest.raises(confluent_kafka.KafkaException):  # not before it is decided
+            committed_by(servers, "open")
+        with Admin(bootstrap_servers=servers) as admin:
+            told = admin.describe_transactions(["kept", "dropped", "open"])
+            assert [told[name].state for name in ("kept", "dropped", "open")] == ["CompleteCommit", "CompleteAbort", "Ongoing"]
+            admin.fence_producers(["open"])
+        assert committed_by(servers, "open") < 0
+        assert committed_of(servers, "open") == [2, 2]

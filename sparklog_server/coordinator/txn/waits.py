@@ -48,6 +48,7 @@ class Completions:
 
     def __init__(self) -> None:
         self._by_id: dict[str, Completing] = {}
+        self._holding: dict[str, Completing] = {}  # those that somebody waits for
         self._retries: Timers[str] = Timers()
         self._holds: Timers[str] = Timers()
         self._released: list[Held] = []
@@ -66,6 +67,7 @@ class Completions:
         completing.end.is_over = True
         self._retries.cancel(completing.retry_timer)
         self._holds.cancel(completing.hold_timer)
+        self._holding.pop(transactional_id, None)
         self._released += completing.held
 
     def try_again(self, completing: Completing, now: Instant) -> None:
@@ -79,6 +81,7 @@ class Completions:
         if len(completing.held) >= _HELD_PER_ID_MAX:
             return False
         completing.held.append(held)
+        self._holding[held.transactional_id] = completing
         if completing.hold_timer.deadline is None:
             self._holds.arm(completing.hold_timer, Micros(now.mono_us + _HOLD_MS * 1000))
         return True
@@ -104,21 +107,21 @@ class Completions:
         """The requests that have waited too long."""
         overdue: list[Held] = []
         while (transactional_id := self._holds.pop(now.mono_us)) is not None:
-            completing = self._by_id[transactional_id]
-            overdue += completing.held
-            completing.held = []
+            completing = self._holding.pop(transactional_id, None)
+            if completing is not None:
+                overdue += completing.held
+                completing.held = []
         return overdue
 
     def abandoned(self, token: object) -> None:
         """Whoever waits by `token` is gone."""
         self._released = [held for held in self._released if held.token is not token]
-        for completing in self._by_id.values():
-            if completing.held:
-                completing.held = [held for held in completing.held if held.token is not token]
+        for completing in self._holding.values():
+            completing.held = [held for held in completing.held if held.token is not token]
 
     def waiting(self) -> list[object]:
         """The tokens of all who wait, in no order that matters."""
-        held = [*self._released, *(one for completing in self._by_id.values() for one in completing.held)]
+        held = [*self._released, *(one for completing in self._holding.values() for one in completing.held)]
         return [one.token for one in held]
 
     def deadline(self) -> Micros | None:
