@@ -34,6 +34,10 @@ def aborted_in(disk: Disk, segments: list[Segment], start: Offset, limit: Offset
     return found
 
 
+_LOOKED_UP_BYTES = 3 * 8192
+"""What is read to bear out one entry. Where that comes to more than the whole segment, a walk through this takes a tenth of the time."""
+
+
 class IndexReading:
     """The indexes that a reader of `[start, limit)` needs and that are not in memory.
 
@@ -138,6 +142,9 @@ def _read_index(disk: Disk, segments: Sequence[Segment], segment: Segment) -> tu
     """The index of a segment that has one, and whether its file says the same. Raises StorageError."""
     try:
         index = TxnIndex.load(disk, segment.path(TXN_INDEX_SUFFIX), segment.base_offset)
+        if len(index) * _LOOKED_UP_BYTES >= segment.file.size and _made_anew(disk, segments, segment).entries == index.entries:
+            return index, True
+        # Where compaction took some of a transaction, a replay knows less of its beginning than the entry does.
         if all(_is_borne_out(segments, segment, aborted) for aborted in index.entries):
             return index, True
     except TxnIndexCorrupt:
