@@ -21,7 +21,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 FORMATS = ("kafka", "sparklog")
 NUMBERS = itertools.count(1)
-QUERY_S_MAX = 60
+QUERY_S_MAX = 240
 
 Program = Callable[["Side"], object]
 

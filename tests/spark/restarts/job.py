@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from tests.spark.restarts.watched import WatchedSource
 from tests.tools import DELTA_JARS, PROJECT
 
-RUN_S_MAX = 120
+RUN_S_MAX = 240
 
 
 def session() -> SparkSession:

@@ -7,7 +7,7 @@ import pytest
 from tests.spark.restarts.bench import Restarts, require_delta
 from tests.spark.restarts.referee import Strike
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 CALLS = {
     # The first two are the two of batch 0, before it is stored and when it is planned.
