@@ -91,13 +91,15 @@ class Committer:
             self.at("decide")
             self._finish(LastDecision(decided, is_finished=False))
         self.at("end_all")
-        self.sweep(decided)
+        is_other_query = last is not None and last.decision.query != query  # whose batches had numbers of their own
+        self.sweep(decided, batch_max=None if is_other_query else decided.batch)
         self.at("sweep")
 
-    def abort(self, query: str | None, batch: int, transactions: Sequence[ProducerIdentity] = ()) -> None:
+    def abort(self, query: str | None, batch: int, transactions: Sequence[ProducerIdentity] = (), *, is_whole: bool = False) -> None:
         """Make a batch not count, unless it is decided: then it is committed, since it may be `commit` that failed on the way.
 
-        `transactions` are what is known of the batch's own.
+        `transactions` are what is known of the batch's own; where they are the whole of it, nothing else of the batch is touched: a newer
+        driver may be about to decide on what it wrote of the same batch.
         """
         self.fence(is_anew=True)
         self.at("fence")
@@ -110,7 +112,10 @@ class Committer:
         if last is not None:
             self._finish(last)
             self.at("end_all")
-        self.sweep(None if last is None else last.decision)
+        decided_batch = -1 if last is None or last.decision.query != query else last.decision.batch
+        if is_whole and decided_batch < batch:
+            self.end(transactions, is_commit=False)
+        self.sweep(None if last is None else last.decision, batch_max=decided_batch if is_whole else batch)
         self.at("sweep")
 
     def resolve(self, *, accepts_loss: bool = False) -> tuple[Decision | None, int]:
@@ -180,11 +185,17 @@ class Committer:
         if forgotten:
             self._warn(f"the brokers have forgotten {len(forgotten)} transactions of batch {decision.batch}, which ended long ago")
 
-    def sweep(self, decided: Decision | None) -> int:
-        """Step 6: abort what is open under the sink's name and not decided; tells how many. What ends meanwhile has ended."""
+    def sweep(self, decided: Decision | None, *, batch_max: int | None = None) -> int:
+        """Step 6: abort what is open under the sink's name and not decided, of batches up to `batch_max`; tells how many.
+
+        What ends meanwhile has ended. A driver that was paused may come here long after a newer one took over: the batches after its own
+        are the newer one's, and may be decided by now.
+        """
         kept = {coordinator_id(self.sink), *(one.transactional_id for one in (decided.transactions if decided is not None else ()))}
         found = self._admin.list_transactions(states=["Ongoing"], prefix=prefix_of(self.sink))
         strays = [one.transactional_id for one in found if one.transactional_id not in kept]
+        if batch_max is not None:
+            strays = [name for name in strays if _batch_of(name) <= batch_max]
         if not strays:
             return 0
         told = self._describe(strays)
@@ -265,6 +276,12 @@ _ENDED_OTHERWISE: Final = frozenset(
         *(ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND),
     }
 )
+
+
+def _batch_of(transactional_id: str) -> int:
+    """The batch that a task's transaction is of: sl.<sink>.<batch>.<partition>.<unique>."""
+    batch = transactional_id.split(".")[2]
+    return int(batch) if batch.isdecimal() else 0
 
 
 def _is_ongoing(one: ProducerIdentity, told: "Mapping[str, TransactionDescription]") -> bool:

@@ -153,7 +153,8 @@ class ExactlyOnce:
         found = self._found(written)
         identity, query = (self._identity, None) if found is None else found
         if identity:  # else nobody knows: what is open ends with the next batch, or when its time is up
-            self.committer(identity).abort(query, batch_id if self._job is None else self._job.version, _transactions(written))
+            batch, is_whole = batch_id if self._job is None else self._job.version, len(written) == len(messages) > 0
+            self.committer(identity).abort(query, batch, _transactions(written), is_whole=is_whole)
 
     def _found(self, written: Sequence[SinkWritten]) -> tuple[str, str] | None:
         """The sink and the query, as the options or the tasks tell; None where neither does."""
