@@ -53,6 +53,13 @@ def test_nothing_of_a_batch_is_read_before_it_is_committed_and_then_all_of_it(se
     assert sorted(committed(servers, topic)) == flat(BATCHES[:1])
 
 
+def test_more_tasks_than_requests_that_are_on_their_way_at_a_time_are_all_committed(servers: str, make_topic: MakeTopic, sink: str) -> None:
+    topic, tasks = make_topic(2), names(0, tasks=12, rows=1)
+    with Driver(servers, identity=sink) as driver:
+        driver.run_batch(topic, 0, tasks)
+    assert sorted(committed(servers, topic)) == flat([tasks])
+
+
 def test_the_decision_names_the_transactions_and_where_their_records_end(servers: str, make_topic: MakeTopic, sink: str) -> None:
     topic = make_topic(2)
     with Driver(servers, identity=sink) as driver:
@@ -134,7 +141,7 @@ def test_a_task_may_take_as_long_as_the_brokers_allow_less_what_ours_need_to_fin
 # -- death after every step ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("batch", [0, 1])
+@pytest.mark.parametrize("batch", [pytest.param(0, marks=pytest.mark.long), 1])
 @pytest.mark.parametrize("step", STEPS)
 def test_a_driver_killed_after_any_step_is_replayed_without_loss_or_duplicate(
     servers: str, make_topic: MakeTopic, sink: str, step: str, batch: int
@@ -178,7 +185,7 @@ def test_a_commit_that_raises_after_any_step_is_followed_by_abort_with_the_same_
 
 
 @pytest.mark.parametrize("second", ["fence", "last_decision", "end_all", "sweep"])
-@pytest.mark.parametrize("first", ["decide", "first end", "check"])
+@pytest.mark.parametrize("first", ["decide", "first end", pytest.param("check", marks=pytest.mark.long)])
 def test_an_abort_that_dies_after_a_commit_that_died_changes_nothing(
     servers: str, make_topic: MakeTopic, sink: str, first: str, second: str
 ) -> None:
@@ -268,7 +275,7 @@ class Paused:
         assert not self._thread.is_alive()
 
 
-@pytest.mark.parametrize("batches_meanwhile", [0, 1, 2])
+@pytest.mark.parametrize("batches_meanwhile", [pytest.param(0, marks=pytest.mark.long), 1, pytest.param(2, marks=pytest.mark.long)])
 @pytest.mark.parametrize("step", STEPS)
 def test_a_paused_driver_that_wakes_beside_a_newer_one_writes_nothing_twice(
     servers: str, make_topic: MakeTopic, sink: str, step: str, batches_meanwhile: int
@@ -477,7 +484,7 @@ def run_history(seed: int, servers: str, topic: str, sink: str, admin: Admin) ->
     assert open_ids(admin, sink) == []
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_a_random_history_of_deaths_ends_with_each_record_once(
     servers: str, make_topic: MakeTopic, sink: str, admin: Admin, seed: int
 ) -> None:
