@@ -64,8 +64,9 @@ def read(kafka: RealKafka) -> list[tuple[str, str]]:
     seen: list[tuple[str, str]] = []
     while (message := consumer.poll(PATIENCE_S)) is not None and message.error() is None:
         seen.append(((message.key() or b"").decode(), (message.value() or b"").decode()))
-    assert message is not None
-    assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF
+    end = None if message is None else message.error()
+    assert end is not None
+    assert end.code() == confluent_kafka.KafkaError._PARTITION_EOF
     consumer.close()
     return seen
 
