@@ -1,0 +1,61 @@
+"""Watch a topic on the console until Ctrl-C: `python -m examples.stream`; it brings a broker and writes an order each second itself."""
+
+import tempfile
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.streaming.query import StreamingQuery
+
+import sparklog
+from examples.local_spark import local_spark
+
+
+def orders_of(spark: SparkSession, servers: str, topic: str) -> DataFrame:
+    """The topic as a stream of text, from its first record; `groupId` lets lag tools see how far it is."""
+    return (
+        spark.readStream.format("sparklog")
+        .option("kafka.bootstrap.servers", servers)
+        .option("subscribe", topic)
+        .option("startingOffsets", "earliest")
+        .option("groupId", "examples")
+        .load()
+        .select("partition", "offset", f.col("value").cast("string").alias("value"))
+    )
+
+
+def to_console(orders: DataFrame, checkpoint: Path, *, ends: bool) -> StreamingQuery:
+    """Prints each micro-batch; with `ends` only what is there now."""
+    writer = orders.writeStream.format("console").option("truncate", "false").option("checkpointLocation", str(checkpoint))
+    return (writer.trigger(availableNow=True) if ends else writer.trigger(processingTime="500 milliseconds")).start()
+
+
+def to_delta(orders: DataFrame, table: Path, checkpoint: Path) -> StreamingQuery:
+    """Appends what is there now to a Delta table, each record once whatever happens: Delta knows the micro-batches it has."""
+    writer = orders.writeStream.format("delta").option("checkpointLocation", str(checkpoint))
+    return writer.trigger(availableNow=True).start(str(table))
+
+
+def write_an_order_each_second(spark: SparkSession, servers: str, topic: str, checkpoint: Path) -> StreamingQuery:
+    """A stream into the topic; each micro-batch is there as a whole and once, for who reads committed records."""
+    ticks = spark.readStream.format("rate").option("rowsPerSecond", 1).load()
+    records = ticks.select(f.concat(f.lit("order "), "value").alias("value"))
+    writer = records.writeStream.format("sparklog").option("kafka.bootstrap.servers", servers).option("topic", topic)
+    return writer.option("checkpointLocation", str(checkpoint)).start()
+
+
+def main() -> None:
+    with sparklog.embedded() as broker, tempfile.TemporaryDirectory() as name, local_spark(Path(name)) as spark:
+        servers, directory = broker.bootstrap_servers, Path(name)
+        with sparklog.Admin(bootstrap_servers=servers) as admin:
+            admin.create_topics({"orders": 2})
+        write_an_order_each_second(spark, servers, "orders", directory / "writer")
+        query = to_console(orders_of(spark, servers, "orders"), directory / "console", ends=False)
+        try:
+            query.awaitTermination()
+        except KeyboardInterrupt:
+            query.stop()
+
+
+if __name__ == "__main__":
+    main()
