@@ -4,7 +4,6 @@ import itertools
 import os
 import random
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
@@ -18,12 +17,10 @@ from sparklog.client.decisions import TOPIC, coordinator_id, prefix_of, sink_nam
 from sparklog.client.failures import TransactionError
 from sparklog.client.settings import ClientSettings
 from sparklog.client.transaction_states import ProducerIdentity
-from sparklog.errors import SettingsError
 from sparklog.model import ProducerEpoch, ProducerId
 from sparklog.spark.connections import ROLLS_FORWARD, transaction_timeout_ms
-from sparklog.spark.delivery import NO_BATCH, AtLeastOnce, Task
-from sparklog.spark.exactly_once import ExactlyOnce, Job, NoSink, SinkWritten, delivery_for_batch, delivery_for_stream
-from sparklog.spark.options import Options
+from sparklog.spark.delivery import NO_BATCH, Task
+from sparklog.spark.exactly_once import Job, NoSink
 from tests.spark.conftest import MakeTopic
 from tests.spark.sinks import QUERY, STEPS, Died, Driver, child, committed, dies_at, flat, killed_at, names
 
@@ -408,52 +405,6 @@ def test_a_write_with_a_version_is_dropped_when_it_is_run_again(servers: str, ma
         with Driver(servers, job=job(version)) as driver:
             driver.run_batch(topic, NO_BATCH, tasks)
     assert sorted(committed(servers, topic)) == flat([BATCHES[0], BATCHES[2]])
-
-
-# -- options ------------------------------------------------------------------------------------------------------------------------------
-
-
-def options(**given: str) -> Options:
-    return Options.parse({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", **given})
-
-
-def test_streams_are_written_exactly_once_unless_told_otherwise() -> None:
-    assert isinstance(delivery_for_stream(options()), ExactlyOnce)
-    assert isinstance(delivery_for_stream(options(delivery="at_least_once")), AtLeastOnce)
-
-
-def test_batches_are_written_at_least_once_unless_told_otherwise() -> None:
-    assert isinstance(delivery_for_batch(options()), AtLeastOnce)
-    assert isinstance(delivery_for_batch(options(delivery="exactly_once")), ExactlyOnce)
-    assert isinstance(delivery_for_batch(options(txnAppId="a", txnVersion="0")), ExactlyOnce)
-
-
-@pytest.mark.parametrize(
-    ("make", "given", "reason"),
-    [
-        (delivery_for_batch, {"txnAppId": "a"}, "belong together"),
-        (delivery_for_batch, {"txnVersion": "1"}, "belong together"),
-        (delivery_for_batch, {"txnAppId": "a", "txnVersion": "1", "delivery": "at_least_once"}, "leave out delivery"),
-        (delivery_for_stream, {"txnAppId": "a", "txnVersion": "1"}, "for batch writes"),
-        (delivery_for_stream, {"kafka.transactional.id": "mine"}, "cannot be set"),
-        (delivery_for_stream, {"delivery": "exactly_once", "kafka.acks": "1", "kafka.enable.idempotence": "false"}, "kafka.acks=all"),
-    ],
-)
-def test_options_that_contradict_each_other_are_refused(make: Callable[[Options], object], given: dict[str, str], reason: str) -> None:
-    with pytest.raises(SettingsError, match=reason):
-        make(options(**given))
-
-
-def test_the_sink_is_named_by_its_option_then_by_the_checkpoint_then_by_the_query() -> None:
-    def identity(**given: str) -> str:
-        delivery = delivery_for_stream(options(**given))
-        message = delivery.nothing_written(Task(0, 0, "query", 0))
-        assert isinstance(message, SinkWritten)
-        return message.identity
-
-    assert identity(sinkId="s", checkpointLocation="/ck") == "s"
-    assert identity(checkpointLocation="/ck/") == "/ck"
-    assert identity() == "query"
 
 
 # -- histories ----------------------------------------------------------------------------------------------------------------------------
