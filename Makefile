@@ -9,13 +9,15 @@ STANDIN_SOURCES := $(wildcard tests/spark/differential/java/org/apache/spark/kaf
 COPY_JARS := mvn -q -B org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies -DincludeScope=runtime
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jars node demo test test-long lint bench fuzz docs wheels
+.PHONY: help setup jars node demo notebooks test test-long spark-versions lint bench fuzz docs wheels
 
 help:
 	@echo 'make setup      virtual environment, compiled kernels, JARs for demo and tests; quick when nothing changed'
 	@echo 'make demo       the main job on real flights: Spark, a topic, a stream, a Delta table; under two minutes'
+	@echo 'make notebooks  run every notebook, and write them for Jupyter with what they showed into build/notebooks'
 	@echo 'make test       all tests but the long ones'
 	@echo 'make test-long  whole matrices and many seeds'
+	@echo 'make spark-versions  read, write and stream with Spark 4.0 to 4.3, each in an environment of its own (VERSIONS="4.0 4.3" to choose)'
 	@echo 'make lint       ruff, mypy strict, the layer and determinism tests'
 	@echo 'make bench      every benchmark, tables and JSON (BENCH="produce fetch -- --against kafka" to choose)'
 	@echo 'make fuzz       go on from the fuzz corpus until interrupted'
@@ -83,11 +85,17 @@ endef
 demo: setup
 	@$(PY) -m examples.flights
 
+notebooks: setup
+	@$(PY) -m notebooks.tools --ipynb build/notebooks
+
 test: setup
 	@$(PY) -m pytest -m 'not long'
 
 test-long: setup
 	@$(PY) -m pytest -m long
+
+spark-versions: setup
+	@$(PY) -m tests.spark.versions $(VERSIONS)
 
 lint: setup
 	@$(PY) -m ruff check .
