@@ -16,7 +16,8 @@ def test_sinks_whose_names_begin_alike_do_not_end_each_others_transactions(harne
     held.reached()
     harness.run_to_the_end(plain, failures=0)  # with a sweep after each of its batches
     held.release()
-    assert harness.spark.ended(number) is None
+    raised = harness.spark.ended(number)
+    assert raised is None, raised
     assert is_exact(dotted)
     assert is_exact(plain)
 

@@ -50,7 +50,8 @@ def spark_process(directory: Path, kind: str, *arguments: str) -> Iterator[None]
             stdout=log,
             stderr=log,
             cwd=directory,
-            env=os.environ | {"PYTHONPATH": str(PROJECT), "PYSPARK_PYTHON": sys.executable, "SPARK_HOME": str(jars.parent)},
+            env=os.environ
+            | {"PYTHONPATH": str(PROJECT), "PYSPARK_PYTHON": sys.executable, "SPARK_HOME": str(jars.parent), "SPARK_SCALA_VERSION": "2.13"},
             start_new_session=True,
         )
     try:
@@ -94,7 +95,8 @@ def test_an_attempt_that_wrote_all_and_lost_to_another_does_not_count(harness: H
     slow = harness.points.hold("written", query.target, batch=1, partition=1)  # with all of its records acknowledged
     number = cluster.start(query)
     slow.reached()
-    assert cluster.ended(number) is None
+    raised = cluster.ended(number)
+    assert raised is None, raised
     slow.release()
     harness.points.check()
     attempts = [point for point in harness.points.passed if (point.name, point.batch, point.partition) == ("written", 1, 1)]
@@ -110,7 +112,8 @@ def test_both_attempts_write_and_the_one_that_was_first_may_win(harness: Harness
     second = harness.points.hold("written", query.target, batch=1, partition=1)
     second.reached()
     first.release()
-    assert cluster.ended(number) is None
+    raised = cluster.ended(number)
+    assert raised is None, raised
     second.release()
     harness.points.check()
     assert is_exact(query)
