@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from sparklog.client.admin_calls import ItemsFailed
 from sparklog.client.decision_log import DecisionLog, LastDecision
 from sparklog.client.decisions import Decision, coordinator_id, prefix_of, sink_name
+from sparklog.client.failures import TransactionError
 from sparklog.client.transaction_states import ProducerIdentity
 from sparklog.client.transport import entropy
 from sparklog.errors import ErrorCode, SparklogError
@@ -71,7 +72,7 @@ class Committer:
         is_job: bool = False,
     ) -> None:
         """Make a batch count, once, whatever was tried before; raises one of the errors above, or what a broker said."""
-        self.fence()
+        is_fenced_anew = self.fence()
         self.at("fence")
         last = self.last_decision()
         self.at("last_decision")
@@ -87,7 +88,15 @@ class Committer:
             self.at("check")
             sorted_ends = {topic: dict(sorted(of_topic.items())) for topic, of_topic in sorted(ends.items())}
             decided = Decision(self.identity, query, batch, entropy(16).hex(), tuple(transactions), sorted_ends, is_job)
-            self.decide(decided)
+            try:
+                self.decide(decided)
+            except TransactionError:
+                if is_fenced_anew:
+                    raise
+                # Spark has several processes commit for one query, in turn where queries run side by side: what was kept here may have been
+                # fenced by our own. From the beginning, then: where it was another driver, that tells.
+                self.commit(query, batch, transactions, ends, older=older, is_job=is_job)
+                return
             self.at("decide")
             self._finish(LastDecision(decided, is_finished=False))
         self.at("end_all")
@@ -137,9 +146,9 @@ class Committer:
 
     # -- the steps ------------------------------------------------------------------------------------------------------------------------
 
-    def fence(self, *, is_anew: bool = False) -> None:
+    def fence(self, *, is_anew: bool = False) -> bool:
         """Step 1; see `DecisionLog.fence`."""
-        self._log.fence(self.sink, is_anew=is_anew)
+        return self._log.fence(self.sink, is_anew=is_anew)
 
     def last_decision(self) -> LastDecision | None:
         """Step 2: after the fence, so that none can appear later than this one."""

@@ -80,14 +80,15 @@ class DecisionLog:
 
     # -- who decides ----------------------------------------------------------------------------------------------------------------------
 
-    def fence(self, sink: str, *, is_anew: bool) -> None:
+    def fence(self, sink: str, *, is_anew: bool) -> bool:
         """Be the one who decides for the sink: every older committer's decision is refused from here on.
 
         Where this very object fenced a moment ago and was not fenced since, nothing is sent, unless `is_anew`: its next decision proves it.
+        Tells whether something was sent.
         """
         kept = self._coordinators.get(sink)
         if kept is not None and not is_anew and now_us() - kept.used_us < FENCE_KEPT_US:
-            return
+            return False
         self.resign(sink)
         writer = BatchWriter(replace(self.settings, transactional_id=coordinator_id(sink), transaction_timeout_ms=COORDINATOR_TIMEOUT_MS))
         try:
@@ -98,6 +99,7 @@ class DecisionLog:
         self._coordinators[sink] = _Coordinator(writer, now_us())
         for old in list(self._coordinators)[:-KEPT_MAX]:
             self.resign(old)
+        return True
 
     def resign(self, sink: str) -> None:
         """Forget that this object decided for the sink."""

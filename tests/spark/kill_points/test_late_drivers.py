@@ -94,6 +94,17 @@ def test_a_driver_that_wakes_between_two_steps_of_a_newer_one_takes_nothing_from
     assert sorted(committed(servers, topic)) == flat(BATCHES)
 
 
+def test_processes_that_commit_for_one_query_in_turn_do_not_shut_each_other_out(killable_broker: KillableBroker) -> None:
+    """Spark keeps a pool of them for all queries: where two queries run, each is served by now one, now another."""
+    servers, topic = killable_broker.bootstrap_servers, f"in-turn-{next(NUMBERS)}"
+    with Admin(bootstrap_servers=servers) as admin:
+        admin.create_topics({topic: PARTITIONS})
+    with Driver(servers, identity=topic) as one, Driver(servers, identity=topic) as other:
+        for batch, driver in enumerate((one, other, one)):
+            driver.run_batch(topic, batch, BATCHES[batch])
+    assert sorted(committed(servers, topic)) == flat(BATCHES)
+
+
 def run_until_committed(driver: Driver, topic: str, batch: int) -> None:
     """As a query that is started again after it failed."""
     for last in (False,) * (TRIES_MAX - 1) + (True,):
