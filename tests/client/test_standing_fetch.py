@@ -9,8 +9,8 @@ from sparklog import Admin, Producer
 from sparklog.client.settings import ClientSettings
 from sparklog.client.standing_fetch import StandingFetch
 from sparklog.client.transport import now_us
-from sparklog.model import Micros, TopicPartition
 from sparklog.local_broker import EmbeddedBroker as Broker
+from sparklog.model import Micros, TopicPartition
 
 LONG_US = 20_000_000
 """Longer than anything here takes: whoever returns after it was not woken."""
