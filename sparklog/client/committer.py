@@ -21,7 +21,7 @@ from sparklog.client.decision_log import DecisionLog, LastDecision
 from sparklog.client.decisions import Decision, coordinator_id, prefix_of, sink_name
 from sparklog.client.failures import TransactionError
 from sparklog.client.transaction_states import ProducerIdentity
-from sparklog.client.transport import entropy
+from sparklog.client.transport import entropy, instant
 from sparklog.errors import ErrorCode, SparklogError
 
 if TYPE_CHECKING:
@@ -32,6 +32,9 @@ Older = Literal["refuse", "skip"]
 
 _COMMITTED: Final = ("PrepareCommit", "CompleteCommit")
 _SHOWN: Final = 3
+_HASTE_MS_MAX: Final = 5_000
+"""How much of a transaction's time has to be left for a decision, or a twentieth: no decision may come after the brokers looked."""
+_BATCH_DIGITS_MAX: Final = 19
 
 
 class CheckpointOlderThanSink(SparklogError):
@@ -124,7 +127,7 @@ class Committer:
         decided_batch = -1 if last is None or last.decision.query != query else last.decision.batch
         if is_whole and decided_batch < batch:
             self.end(transactions, is_commit=False)
-        self.sweep(None if last is None else last.decision, batch_max=decided_batch if is_whole else batch)
+        self.sweep(None if last is None else last.decision, batch_max=decided_batch if is_whole else batch, is_anew=True)
         self.at("sweep")
 
     def resolve(self, *, accepts_loss: bool = False) -> tuple[Decision | None, int]:
@@ -142,7 +145,8 @@ class Committer:
                     raise
                 self._warn(f"the loss is accepted: {lost}")
                 self._log.finish(last.decision)
-        return None if last is None else last.decision, self.sweep(None if last is None else last.decision)
+        decided = None if last is None else last.decision
+        return decided, self.sweep(decided, is_anew=True)
 
     # -- the steps ------------------------------------------------------------------------------------------------------------------------
 
@@ -155,15 +159,17 @@ class Committer:
         return self._log.last(self.sink)
 
     def check(self, transactions: Sequence[ProducerIdentity], batch: int) -> None:
-        """Step 3: every transaction is ongoing, with the producer id and epoch that its task told; raises BatchNotWhole."""
-        told = self._described(transactions)
+        """Step 3: every transaction is ongoing, with the producer id and epoch that its task told, with time left; raises BatchNotWhole."""
+        told, now_ms = self._described(transactions), instant().wall_ms
         wrong = [
-            f"{one.transactional_id} is {_shown(told.get(one.transactional_id))}" for one in transactions if not _is_ongoing(one, told)
+            f"{one.transactional_id} is {_shown(told.get(one.transactional_id))}"
+            for one in transactions
+            if not _is_ongoing(one, told, now_ms)
         ]
         if wrong:
             raise BatchNotWhole(
                 f"batch {batch} of sink {self.identity!r} is not committed: {len(wrong)} of {len(transactions)} transactions are no longer"
-                f" open ({'; '.join(wrong[:_SHOWN])}): a newer driver has taken over, or the batch took longer than"
+                f" open, or not for long ({'; '.join(wrong[:_SHOWN])}): a newer driver has taken over, or the batch took longer than"
                 " kafka.transaction.timeout.ms; start the query again and it writes the batch anew"
             )
 
@@ -194,11 +200,12 @@ class Committer:
         if forgotten:
             self._warn(f"the brokers have forgotten {len(forgotten)} transactions of batch {decision.batch}, which ended long ago")
 
-    def sweep(self, decided: Decision | None, *, batch_max: int | None = None) -> int:
+    def sweep(self, decided: Decision | None, *, batch_max: int | None = None, is_anew: bool = False) -> int:
         """Step 6: abort what is open under the sink's name and not decided, of batches up to `batch_max`; tells how many.
 
         What ends meanwhile has ended. A driver that was paused may come here long after a newer one took over: the batches after its own
-        are the newer one's, and may be decided by now.
+        are the newer one's, and may be decided by now; so may be its own batch where it decided nothing (`is_anew`: who decides on what is
+        found is fenced first), or any where the newer one runs another query. Where somebody else has decided last, all is left to them.
         """
         kept = {coordinator_id(self.sink), *(one.transactional_id for one in (decided.transactions if decided is not None else ()))}
         found = self._admin.list_transactions(states=["Ongoing"], prefix=prefix_of(self.sink))
@@ -213,6 +220,11 @@ class Committer:
             for name in strays
             if name in told and told[name].state == "Ongoing"
         ]
+        if is_anew and open_now:
+            self.fence(is_anew=True)
+        newest = self.last_decision() if open_now else None
+        if newest is not None and (decided is None or newest.decision.unique != decided.unique):
+            return 0
         self.end(open_now, is_commit=False)
         return len(open_now)
 
@@ -290,16 +302,16 @@ _ENDED_OTHERWISE: Final = frozenset(
 def _batch_of(transactional_id: str) -> int:
     """The batch that a task's transaction is of: sl.<sink>.<batch>.<partition>.<unique>."""
     batch = transactional_id.split(".")[2]
-    return int(batch) if batch.isdecimal() else 0
+    return int(batch) if batch.isdecimal() and len(batch) <= _BATCH_DIGITS_MAX else 0
 
 
-def _is_ongoing(one: ProducerIdentity, told: "Mapping[str, TransactionDescription]") -> bool:
+def _is_ongoing(one: ProducerIdentity, told: "Mapping[str, TransactionDescription]", now_ms: int) -> bool:
     described = told.get(one.transactional_id)
-    return described is not None and (described.state, described.producer_id, described.producer_epoch) == (
-        "Ongoing",
-        one.producer_id,
-        one.producer_epoch,
-    )
+    if described is None or described.state != "Ongoing":
+        return False
+    # A broker that looks for a decision once the time is over, and finds none, aborts: nobody may decide after that.
+    over_ms = described.start_time_ms + described.timeout_ms - min(_HASTE_MS_MAX, described.timeout_ms // 20)
+    return now_ms < over_ms and (described.producer_id, described.producer_epoch) == (one.producer_id, one.producer_epoch)
 
 
 def _shown(described: "TransactionDescription | None") -> str:

@@ -1,0 +1,93 @@
+"""Drivers of one sink that overtake each other: what a newer one decides stays, however late the older one wakes."""
+
+import itertools
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+
+pytest.importorskip("pyspark.sql", reason="needs pyspark")
+
+from sparklog import Admin
+from sparklog.client.committer import BatchNotWhole
+from sparklog.client.decisions import prefix_of, sink_name
+from tests.spark.conftest import MakeTopic
+from tests.spark.sinks import QUERY, Died, Driver, committed, dies_at
+
+NUMBERS = itertools.count(1)
+
+
+@pytest.fixture
+def sink() -> str:
+    """An identity of this test's own."""
+    return f"overtaken-{os.getpid()}-{next(NUMBERS)}"
+
+
+def overtaken_at(step: str, newer: Callable[[], None]) -> Callable[[str], None]:
+    """A `told` that lets `newer` run after the first of these steps, as if the driver were paused there."""
+    left = [newer]
+
+    def told(done: str) -> None:
+        if done == step and left:
+            left.pop()()
+
+    return told
+
+
+def decides_and_dies(servers: str, sink: str, topic: str, batch: int, query: str = QUERY) -> None:
+    """A newer driver writes a batch, decides it, and is no more before it ended a single transaction."""
+    with Driver(servers, identity=sink, told=dies_at("decide")) as newer, suppress(Died):
+        newer.run_batch(topic, batch, [["x"], ["y"]], query=query)
+
+
+def test_an_abort_leaves_alone_what_a_newer_driver_has_decided_meanwhile(servers: str, make_topic: MakeTopic, sink: str) -> None:
+    topic = make_topic()
+    told = overtaken_at("last_decision", lambda: decides_and_dies(servers, sink, topic, 0))
+    with Driver(servers, identity=sink, told=told) as old:
+        old.abort([None], 0)
+    with Driver(servers, identity=sink) as newest:
+        newest.run_batch(topic, 1, [["z"]])
+    assert committed(servers, topic) == ["x", "y", "z"]
+
+
+@pytest.mark.filterwarnings("ignore:exactly-once sink")
+def test_a_sweep_after_another_query_leaves_alone_what_a_newer_driver_has_decided_meanwhile(
+    servers: str, make_topic: MakeTopic, sink: str
+) -> None:
+    topic = make_topic()
+    with Driver(servers, identity=sink) as before:
+        before.run_batch(topic, 7, [["v"]])
+    told = overtaken_at("end_all", lambda: decides_and_dies(servers, sink, topic, 1, "another"))
+    with Driver(servers, identity=sink, told=told) as old:
+        old.run_batch(topic, 0, [["w"]], query="another")
+    with Driver(servers, identity=sink) as newest:
+        newest.run_batch(topic, 2, [["z"]], query="another")
+    assert committed(servers, topic) == ["v", "w", "x", "y", "z"]
+
+
+@pytest.mark.filterwarnings("ignore:exactly-once sink")
+def test_a_sweep_leaves_alone_what_a_new_query_of_the_same_sink_has_decided_meanwhile(
+    servers: str, make_topic: MakeTopic, sink: str
+) -> None:
+    topic = make_topic()
+    told = overtaken_at("end_all", lambda: decides_and_dies(servers, sink, topic, 0, "another"))
+    with Driver(servers, identity=sink, told=told) as old:
+        old.run_batch(topic, 5, [["w"]])
+    with Driver(servers, identity=sink) as newest:
+        newest.run_batch(topic, 1, [["z"]], query="another")
+    assert committed(servers, topic) == ["w", "x", "y", "z"]
+
+
+def test_nothing_is_decided_about_a_transaction_whose_time_is_over(servers: str, make_topic: MakeTopic, sink: str, admin: Admin) -> None:
+    topic = make_topic()
+    with Driver(servers, identity=sink, timeout_ms=1_000) as driver:
+        messages = driver.run_tasks(topic, 0, [["x"]])
+        until = time.monotonic() + 30
+        while not admin.list_transactions(prefix=prefix_of(sink_name(sink)), longer_than_ms=1_000):
+            assert time.monotonic() < until
+        with pytest.raises(BatchNotWhole, match=r"1 of 1 transactions are no longer open"):
+            driver.commit(messages, 0)
+        driver.abort(messages, 0)
+    assert committed(servers, topic) == []
