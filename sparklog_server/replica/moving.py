@@ -59,6 +59,9 @@ class Moving:
         self._removals: dict[Ticket, None] = {}
         self._resume_at_us = Micros(0)
         self._next: dict[Partition, Directory] = {}  # asked for while a move was ending
+        self._left: dict[
+            Partition, Move
+        ] = {}  # whose target failed after the swap: the old files have a log's name, and nobody lives there
         self._is_stopping = False
 
     # -- what is asked
@@ -129,6 +132,9 @@ class Moving:
     def removed(self, partition: Partition) -> list[Run]:
         """A partition is gone."""
         self._next.pop(partition, None)
+        left = self._left.pop(partition, None)
+        if left is not None:
+            return self._remove_old(left)
         move = self._moves.get(partition)
         if move is None:
             return []
@@ -211,7 +217,9 @@ class Moving:
     def _advance(self, move: Move, now: Instant) -> list[Run]:
         log, target = move.partition.log, move.target
         if target.error is not None or (move.stage is Stage.COPYING and move.home.error is not None):
-            return self._cancel(move, "a log directory is offline") if move.stage is Stage.COPYING else self._end(move)
+            if move.stage is Stage.COPYING:
+                return self._cancel(move, "a log directory is offline")
+            return [] if move.ticket is not None else self._leave(move)
         match move.stage:
             case Stage.COPYING if move.ticket is None:
                 return self._go_on(move, now)
@@ -324,8 +332,15 @@ class Moving:
                 return self._remove_old(move)
         except StorageError as error:
             move.target.storage_failed(error)
-            return self._end(move)
+            return self._leave(move)
         return []
+
+    def _leave(self, move: Move) -> list[Run]:
+        """The target failed after the swap: the old files stay, as all that there is, until the topic is deleted."""
+        if move.partition.log.is_closed:
+            return self._remove_old(move)
+        self._left[move.partition] = move
+        return self._end(move)
 
     def _remove_old(self, move: Move) -> list[Run]:
         if move.home.error is not None:
@@ -385,7 +400,7 @@ class Moving:
     def _named(self, move: Move, result: object) -> list[Run]:
         if isinstance(result, StorageError) and not move.partition.log.is_closed:
             move.target.storage_failed(result)
-            return self._end(move)
+            return self._leave(move)
         if not move.partition.log.is_closed:
             move.partition.moved()
         move.stage = Stage.FOLLOWING
