@@ -142,7 +142,7 @@ class Context:
 
     def shards_deadline(self) -> Micros | None:
         """When `tick_shards` is wanted next."""
-        if self.slices.ready or self.transactions.has_markers_left:
+        if self.slices.ready or self.transactions.has_more_due:
             return Micros(0)
         return earlier(self.groups.deadline(), self.transactions.shards.deadline())
 

@@ -1,0 +1,43 @@
+"""Very many transactions of a sink whose time is over at once: what is to become of them is asked a few at a time."""
+
+from sparklog.model import Instant, Micros, Millis, ProducerEpoch, ProducerId, Ticket
+from sparklog_server.broker.live_settings import LiveSettings
+from sparklog_server.broker.transactions import Transactions
+from sparklog_server.config.settings import BrokerSettings
+from sparklog_server.coordinator.shard import Answer
+from sparklog_server.coordinator.txn.events import DUE, VerdictDue
+from sparklog_server.coordinator.txn.events import Answer as Outcome
+from sparklog_server.metadata.image import MetadataImage
+
+NOW = Instant(Micros(0), Millis(0))
+OVERDUE = 100
+
+
+class Asked:
+    """A resolver that knows nothing and counts who asked."""
+
+    def __init__(self) -> None:
+        self.ids: list[str] = []
+
+    def verdict(self, transactional_id: str, producer_id: int, producer_epoch: int, now: Instant) -> Outcome:
+        self.ids.append(transactional_id)
+        return Outcome.ASK_AGAIN
+
+
+def test_no_turn_asks_about_more_than_a_few_transactions_and_in_the_end_all_are_asked_about() -> None:
+    live = LiveSettings(BrokerSettings.of({}), lambda *_, **__: None)
+    transactions = Transactions(live, tickets=lambda: Ticket(0), entropy=bytes, trace=lambda *_, **__: None)
+    transactions.resolver = asked = Asked()
+    names = [f"sl.sink.0.{number}.u" for number in range(OVERDUE)]
+    due = [Answer(VerdictDue(name, ProducerId(number), ProducerEpoch(0)), DUE) for number, name in enumerate(names)]
+    assert transactions.told(due, [], NOW) == ([], [])
+    turns = 0
+    while transactions.has_more_due:
+        before = len(asked.ids)
+        transactions.resume()
+        while transactions.may_go_on:
+            transactions.write_due(MetadataImage(), NOW)
+        assert len(asked.ids) - before <= 4
+        turns += 1
+    assert asked.ids == names
+    assert turns == OVERDUE / 4
