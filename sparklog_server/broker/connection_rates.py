@@ -6,6 +6,7 @@
 Rates are taken as those of other quotas are; no wait is longer than one of their windows.
 """
 
+from contextlib import suppress
 from ipaddress import ip_address
 from typing import Final, NamedTuple
 
@@ -40,12 +41,16 @@ class ConnectionRates:
         self._rates: dict[str, Rate] = {}
 
     def published(self, quotas: Quotas) -> None:
-        """These numbers hold from now on; what came before is remembered."""
+        """These numbers hold from now on; what came before is remembered.
+
+        A host's name, which Kafka's controller takes where it can resolve it, limits nobody: nothing is resolved here.
+        """
         limits: dict[str | None, float] = {}
         for entity, numbers in quotas.items():
             for kind, name in entity:
                 if kind == IP and CONNECTION_CREATION_RATE in numbers:
-                    limits[name if name is None else str(ip_address(name))] = numbers[CONNECTION_CREATION_RATE]
+                    with suppress(ValueError):
+                        limits[name if name is None else str(ip_address(name))] = numbers[CONNECTION_CREATION_RATE]
         self._limits = limits
         if not limits:
             self._rates.clear()

@@ -114,3 +114,10 @@ def test_beyond_the_rate_over_all_everybody_waits_but_those_who_are_refused_coun
     assert told[-1].closed_after_ms == 0
     assert 0 < told[-1].admitted_after_ms <= WINDOW_MS
     assert told[0] == Throttled()
+
+
+def test_a_name_of_a_host_in_a_directory_of_kafkas_limits_nobody_and_stops_nobody() -> None:
+    rates = ConnectionRates(WINDOWS, WINDOW_MS)
+    rates.published({(("ip", "localhost"),): {"connection_creation_rate": 1.0}, IP_OF: {"connection_creation_rate": 0.0}})
+    assert rates.connecting("127.0.0.1", UNLIMITED, Millis(0)) == Throttled()
+    assert rates.connecting("10.0.0.1", UNLIMITED, Millis(0)).closed_after_ms == WINDOW_MS
