@@ -17,6 +17,8 @@ from sparklog_server.metadata.quotas import IP, Quotas
 
 RATE_MAX: Final = (1 << 31) - 1
 """This many a second, or more, is without limit."""
+_MAPPED: Final = "::ffff:"
+"""How an IPv4 address begins where a listener of IPv6 hears it."""
 _ADDRESSES_MAX: Final = 10_000
 """How many addresses are remembered; those that were silent longest are forgotten first, and begin anew."""
 
@@ -58,6 +60,7 @@ class ConnectionRates:
     def connecting(self, address: str, per_second: int, now_ms: Millis) -> Throttled:
         """A connection has come from `address`, where `per_second` are admitted over all; `now_ms` never goes back."""
         window_ms = self._window[1]
+        address = address.removeprefix(_MAPPED)
         waits_ms = 0
         if per_second < RATE_MAX:
             # A rate of zero would never admit anybody again: Kafka waits a window each time.

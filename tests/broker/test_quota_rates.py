@@ -121,3 +121,9 @@ def test_a_name_of_a_host_in_a_directory_of_kafkas_limits_nobody_and_stops_nobod
     rates.published({(("ip", "localhost"),): {"connection_creation_rate": 1.0}, IP_OF: {"connection_creation_rate": 0.0}})
     assert rates.connecting("127.0.0.1", UNLIMITED, Millis(0)) == Throttled()
     assert rates.connecting("10.0.0.1", UNLIMITED, Millis(0)).closed_after_ms == WINDOW_MS
+
+
+def test_an_address_of_ipv4_is_the_same_where_a_listener_of_ipv6_hears_it() -> None:
+    rates = ConnectionRates(WINDOWS, WINDOW_MS)
+    rates.published({IP_OF: {"connection_creation_rate": 0.0}})
+    assert rates.connecting("::ffff:10.0.0.1", UNLIMITED, Millis(0)).closed_after_ms == WINDOW_MS
