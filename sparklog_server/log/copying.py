@@ -132,17 +132,15 @@ def _copy_small(disk: Disk, todo: Copying, name: str, files: list[DiskFile]) -> 
     return len(content)
 
 
-def catch_up(disk: Disk, source: str, target: str, base_offset: Offset, *, end: int, bytes_max: int) -> bool:
-    """Copy what is left of the active segment, whose log ends at `end`, now; False if that is too much. Raises StorageError."""
+def catch_up(disk: Disk, source: str, target: str, base_offset: Offset, *, end: int, has_aborted: bool, bytes_max: int) -> bool:
+    """Copy what is left of the active segment, whose log ends at `end`, now; False if that is too much. Raises StorageError.
+
+    Only with `has_aborted` is there an index of aborted transactions: one that cannot be opened must not be taken for none.
+    """
     grown: list[tuple[DiskFile, DiskFile]] = []
-    for suffix in (LOG_SUFFIX, TXN_INDEX_SUFFIX):
+    for suffix in (LOG_SUFFIX, TXN_INDEX_SUFFIX) if has_aborted else (LOG_SUFFIX,):
         name = file_name(base_offset, suffix)
-        try:
-            old = disk.open(f"{source}/{name}")
-        except StorageError:
-            if suffix == TXN_INDEX_SUFFIX:
-                continue
-            raise
+        old = disk.open(f"{source}/{name}")
         if suffix == LOG_SUFFIX:
             old.size = end
         grown.append((old, disk.open(f"{target}/{name}", create=True)))

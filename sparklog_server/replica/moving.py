@@ -311,7 +311,10 @@ class Moving:
         path = move.target.log_dir.swap_path(move.topic_partition)
         active = log.segments.active
         try:
-            if not catch_up(self._disk, move.source, move.path, active.base_offset, end=active.file.size, bytes_max=CATCH_UP_BYTES):
+            end, has_aborted = active.file.size, active.has_aborted
+            if not catch_up(
+                self._disk, move.source, move.path, active.base_offset, end=end, has_aborted=has_aborted, bytes_max=CATCH_UP_BYTES
+            ):
                 move.is_due = True
                 return []
             self._disk.rename(move.path, path, is_lasting=False)
