@@ -4,7 +4,8 @@ begun ── registered, with an epoch ──► fenced ── heartbeat: not fe
             └── refused ──► halted
 """
 
-from typing import NamedTuple
+from itertools import islice
+from typing import Final, NamedTuple
 
 from sparklog.effects import Halt
 from sparklog.errors import code_of
@@ -23,6 +24,9 @@ from sparklog_server.broker.context import BROKER_PRINCIPAL, Context
 from sparklog_server.metadata.features import unsupported
 from sparklog_server.replica.directory import Trace
 from sparklog_server.replica.moving import Assignment
+
+TOLD_AT_ONCE_MAX: Final = 2_000
+"""For how many replicas one request tells where they lie: a controller refuses a request that is too large as a whole."""
 
 
 class Registration:
@@ -78,8 +82,9 @@ class Standing:
     def report_failures(self, now: Instant) -> None:
         """Tell which directories can no longer be used, so that nothing is led from them or placed there; before that, what lies where."""
         if self._assignments:
-            told = tuple(self._assignments.values())
-            self._assignments.clear()
+            told = tuple(islice(self._assignments.values(), TOLD_AT_ONCE_MAX))
+            for one in told:
+                del self._assignments[one.topic_id, one.partition]
             self._context.propose(self._assigning(told), DirectoryReport(told), BROKER_PRINCIPAL, now)
         if self._has_other_cordons:
             self._context.propose(self._heartbeat(offline_log_dirs=[], tells_cordoned=True), CordonReport(), BROKER_PRINCIPAL, now)
