@@ -37,7 +37,7 @@ def test_dump_log_reads_a_metadata_snapshot(tmp_path: Path) -> None:
     assert 'SnapshotFooter {"version":0}' in dumped.splitlines()[-1]
     records = [json.loads(found) for found in re.findall(r'payload: (\{"type".*\})$', dumped, re.MULTILINE)]
     types = [record["type"] for record in records]
-    assert types[:2] == ["FEATURE_LEVEL_RECORD", "REGISTER_BROKER_RECORD"]
+    assert types[:3] == ["FEATURE_LEVEL_RECORD", "FEATURE_LEVEL_RECORD", "REGISTER_BROKER_RECORD"]
     assert types.count("PARTITION_RECORD") == 62
     assert {record["data"]["name"] for record in records if record["type"] == "TOPIC_RECORD"} == {"plain", "configured"}
     assert [record["data"]["value"] for record in records if record["type"] == "CONFIG_RECORD"] == ["1234567"]

@@ -32,7 +32,7 @@ def test_a_cluster_is_formed_with_three_syncs_the_first_time_and_every_time() ->
     for life in (b"A", b"B"):
         world.join(life)  # the vote; the epoch's begin and the registration; the unfencing
         assert world.sync_count == 3
-        assert world.quorum.image.features == {"metadata.version": 30}
+        assert world.quorum.image.features == {"metadata.version": 30, "transaction.version": 2}
         assert not world.quorum.image.brokers[NodeId(1)].is_fenced
         world.crash()
 

@@ -114,7 +114,7 @@ class World:
             broker_id=1,
             cluster_id="a-cluster",
             incarnation_id=life * 16,
-            features=[Feature("metadata.version", 30, 30)],
+            features=[Feature("metadata.version", 30, 30), Feature("transaction.version", 0, 2)],
             log_dirs=[DIRECTORY],
         )
         self.propose(registration, "registered")
