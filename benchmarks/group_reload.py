@@ -5,14 +5,13 @@ load took is what the broker itself tells. Meanwhile a client asks for API versi
 long the loop was held (wall time, the sockets' included; the control is the same client when nothing is loaded).
 """
 
-import re
-import socket
 import tempfile
 import time
 from pathlib import Path
 
 from benchmarks import harness, raw
 from benchmarks.group_members import ask, wait_for_coordinator
+from benchmarks.reloading import answers_ms, tell_answers, while_loading
 from sparklog.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -23,7 +22,6 @@ from sparklog.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchR
 
 GROUPS, PARTITIONS, ROUNDS = 10, 1_000, 100
 SETTINGS = {"offsets.topic.num.partitions": "1", "sparklog.ack.flush": "never"}
-API_VERSIONS = raw.request(18, 0, b"")
 
 
 def fill(subject: harness.Subject) -> None:
@@ -40,41 +38,17 @@ def fill(subject: harness.Subject) -> None:
                 assert {part.error_code for part in answer.topics[0].partitions} == {0}
 
 
-def answers_ms(connection: socket.socket, *, seconds: float, until: Path | None = None) -> list[float]:
-    """How long each answer took, for so long, or until the broker has told that its shard is loaded."""
-    elapsed = []
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        started = time.perf_counter()
-        connection.sendall(API_VERSIONS)
-        raw.reply(connection)
-        elapsed.append((time.perf_counter() - started) * 1000)
-        if until is not None and len(elapsed) % 50 == 0 and loaded_ms(until) is not None:
-            break
-    return elapsed
-
-
-def loaded_ms(log: Path) -> int | None:
-    """How long the load took, by the broker's own log; None if it is not done."""
-    found = re.search(r"shard-loaded partition=__consumer_offsets-0 .*elapsed_ms=(\d+)", log.read_text())
-    return int(found[1]) if found else None
-
-
 def measure(figures: harness.Figures, directory: Path) -> None:
     with harness.sparklog(SETTINGS, directory=directory) as subject:
         started, cpu_before = time.perf_counter(), 0.0
         with raw.connect(subject) as connection:
-            held_ms = answers_ms(connection, seconds=60, until=directory / "stderr")
-            elapsed_ms = loaded_ms(directory / "stderr")
-            assert elapsed_ms is not None, "the shard was not loaded within a minute"
+            elapsed_ms, held_ms = while_loading(connection, directory / "stderr", "__consumer_offsets-0")
             cpu_before = subject.cpu_s()
             wait_for_coordinator(connection, "g0")
             figures.add("shard loaded", "ms", "sparklog", elapsed_ms, bound="<= 1000")
             figures.add("from the ready line to the groups' first answer", "ms", "sparklog", (time.perf_counter() - started) * 1000)
             figures.add("broker CPU from its start on", "ms", "sparklog", cpu_before * 1000)
-            figures.add("another client's answers meanwhile: p99", "ms", "sparklog", harness.percentile(held_ms, 99), bound="<= 1")
-            figures.add("another client's answers meanwhile: max", "ms", "sparklog", max(held_ms))
-            figures.add("another client's answers meanwhile: count", "", "sparklog", len(held_ms))
+            tell_answers(figures, held_ms)
             fetched = ask(connection, OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g9", topics=None)]), 8, OffsetFetchResponse)
             assert isinstance(fetched, OffsetFetchResponse)
             parts = fetched.groups[0].topics[0].partitions

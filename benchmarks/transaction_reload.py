@@ -5,7 +5,6 @@ also recover the log; how long the shard's load took is what the broker itself t
 again: how long each answer took says for how long the loop was held (the control is the same client when nothing is loaded).
 """
 
-import re
 import socket
 import tempfile
 import time
@@ -15,6 +14,7 @@ from typing import TypeVar
 
 from benchmarks import harness, raw
 from benchmarks.group_members import framed
+from benchmarks.reloading import answers_ms, tell_answers, while_loading
 from benchmarks.transaction_clients import begin
 from sparklog.errors import ErrorCode
 from sparklog.wire.header import decode_reply
@@ -32,7 +32,6 @@ IDS, OPEN_ONE_IN = 100_000, 10
 IN_FLIGHT = 50
 TIMEOUT_MS = 900_000  # the longest that a broker allows unless told otherwise: none is over before the end
 SETTINGS = {"transaction.state.log.num.partitions": "1", "sparklog.ack.flush": "never"}
-API_VERSIONS = raw.request(18, 0, b"")
 _INIT, _ADD = 4, 3
 
 
@@ -86,43 +85,19 @@ def _exchange(connection: socket.socket, requests: Sequence[Message], version: i
     return answers
 
 
-def answers_ms(connection: socket.socket, *, seconds: float, until: Path | None = None) -> list[float]:
-    """How long each answer took, for so long, or until the broker has told that its shard is loaded."""
-    elapsed = []
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        started = time.perf_counter()
-        connection.sendall(API_VERSIONS)
-        raw.reply(connection)
-        elapsed.append((time.perf_counter() - started) * 1000)
-        if until is not None and len(elapsed) % 50 == 0 and loaded_ms(until) is not None:
-            break
-    return elapsed
-
-
-def loaded_ms(log: Path) -> int | None:
-    """How long the load took, by the broker's own log; None if it is not done."""
-    found = re.search(r"shard-loaded partition=__transaction_state-0 .*elapsed_ms=(\d+)", log.read_text())
-    return int(found[1]) if found else None
-
-
 def measure(figures: harness.Figures, directory: Path) -> None:
     """One restart; the broker is killed again."""
     with harness.sparklog(SETTINGS, directory=directory) as subject:
         started = time.perf_counter()
         with raw.connect(subject) as connection:
-            held_ms = answers_ms(connection, seconds=60, until=directory / "stderr")
-            elapsed_ms = loaded_ms(directory / "stderr")
-            assert elapsed_ms is not None, "the shard was not loaded within a minute"
+            elapsed_ms, held_ms = while_loading(connection, directory / "stderr", "__transaction_state-0")
             cpu_s = subject.cpu_s()
             begin(connection, f"id-{IDS - 1}")
             served_ms = (time.perf_counter() - started) * 1000
             figures.add("shard loaded", "ms", "sparklog", elapsed_ms, bound="<= 2000")
             figures.add("from the ready line to a producer's first answer", "ms", "sparklog", served_ms)
             figures.add("broker CPU from its start on", "ms", "sparklog", cpu_s * 1000)
-            figures.add("another client's answers meanwhile: p99", "ms", "sparklog", harness.percentile(held_ms, 99), bound="<= 1")
-            figures.add("another client's answers meanwhile: max", "ms", "sparklog", max(held_ms))
-            figures.add("another client's answers meanwhile: count", "", "sparklog", len(held_ms))
+            tell_answers(figures, held_ms)
             idle_ms = answers_ms(connection, seconds=1)
             figures.add("another client's answers when nothing is loaded: p99", "ms", "sparklog", harness.percentile(idle_ms, 99))
             figures.add("another client's answers when nothing is loaded: max", "ms", "sparklog", max(idle_ms))
