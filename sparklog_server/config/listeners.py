@@ -13,6 +13,11 @@ PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 WILDCARD_HOSTS = ("", "0.0.0.0", "::")  # noqa: S104 - recognised in order to be refused without an advertised name
 
 
+def joined(host: str, port: int) -> str:
+    """An address as one text."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 class Listener(msgspec.Struct, frozen=True):
     """A named endpoint. `host` carries no brackets; port 0 stands for one that the system chooses at the bind."""
 
@@ -22,8 +27,7 @@ class Listener(msgspec.Struct, frozen=True):
     protocol: str
 
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.name}://{host}:{self.port}"
+        return f"{self.name}://{joined(self.host, self.port)}"
 
     @property
     def is_wildcard(self) -> bool:

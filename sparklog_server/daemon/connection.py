@@ -72,13 +72,15 @@ class Connection:
         "_resident_limit",
         "_waiting",
         "active_us",
+        "listener",
         "peer_host",
         "session",
         "socket",
     )
 
-    def __init__(self, session: SessionId, connected: socket.socket, peer_host: str, reactor: Reactor, owner: Owner) -> None:
+    def __init__(self, session: SessionId, connected: socket.socket, listener: str, peer_host: str, reactor: Reactor, owner: Owner) -> None:
         self.session = session
+        self.listener = listener
         self.peer_host = peer_host
         self.socket = connected
         self.active_us = 0  # on the monotonic clock, when something last came

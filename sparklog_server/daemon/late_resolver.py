@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from sparklog.model import Instant
+from sparklog_server.config.listeners import joined
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.coordinator.txn.events import Answer
 from sparklog_server.daemon.reactor import Reactor
@@ -50,8 +51,7 @@ class LateResolver:
         from sparklog_server.daemon.resolving import CLIENT_ID, Resolving
 
         listener = self._settings.listeners[0]
-        host = _ANY_HOST.get(listener.host, listener.host)
-        address = f"[{host}]:{listener.port}" if ":" in host else f"{host}:{listener.port}"
+        address = joined(_ANY_HOST.get(listener.host, listener.host), listener.port)
         settings = ClientSettings.from_kafka({"bootstrap.servers": address, "client.id": CLIENT_ID})
         resolver = SinkResolver(settings, entropy=self._entropy, trace=self._trace)
         return resolver, Resolving(resolver, self._reactor, self._after)

@@ -111,7 +111,7 @@ class Pump:
         self._last_session += 1
         session = SessionId(self._last_session)
         now = read_clock()
-        connection = self.connections[session] = Connection(session, connected, peer_host, self._reactor, self)
+        connection = self.connections[session] = Connection(session, connected, listener, peer_host, self._reactor, self)
         connection.active_us = now.mono_us
         self._carry_out(self._broker.connected(session, listener, f"{peer_host}:{peer_port}", now), now)
 

@@ -20,15 +20,14 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from typing import Final
 
 from sparklog.errors import SparklogError
-from sparklog.model import Millis
-from sparklog_server.config.listeners import Listener
+from sparklog_server.config.listeners import Listener, joined
 from sparklog_server.config.settings import BrokerSettings
+from sparklog_server.daemon.admission import Admission
 from sparklog_server.daemon.late_resolver import LateResolver
 from sparklog_server.daemon.logs import TraceLog
 from sparklog_server.daemon.parent import CHECKED_EVERY_S, Parent
@@ -39,10 +38,7 @@ from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.log.log_dir import DirectoryRefused
 from sparklog_server.raft.election_state import ElectionStateCorrupt
 
-ACCEPTED_PER_TURN: Final = 64
-ACCEPT_AGAIN_S: Final = 0.1
 IDLE_SWEEPS: Final = 8
-OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 # How long another thread may keep the interpreter when the loop comes back from a system call: Python's own 5 ms are a thousand requests.
 SWITCH_INTERVAL_S: Final = 0.0005
 # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of glibc: the memory of a large frame is kept for the next one. Given back and asked for again with
@@ -82,8 +78,9 @@ class Server:
         self._pump = Pump(self._broker, disk, self._reactor, log.trace, unsent_bytes_max=settings.sparklog_session_unsent_max_bytes)
         self._chores: list[tuple[float, int, Callable[[], None]]] = []
         self._chore_numbers = count()
-        self._is_full = False
-        self._held_count = 0  # accepted, to be closed when its address has waited long enough
+        self._admission = Admission(
+            self._sockets, self._settings, self._broker, self._pump, self._reactor, after=self._after, trace=log.trace
+        )
         self._is_stop_wanted = False
         self._is_stopping = False
         if parent_pid is not None:
@@ -128,7 +125,7 @@ class Server:
                 bound.listen(self._settings.socket_listen_backlog_size)
             except OSError as error:
                 raise _cannot_listen(listener, error) from error
-        self._accept_again()
+        self._admission.begin()
         if self._settings.connections_max_idle_ms > 0:
             self._sweep_idle()
         # What exists now lives as long as the process: the collector need not walk it again and again.
@@ -137,7 +134,7 @@ class Server:
         gc.enable()
         first = self._settings.listeners[0]
         self._log.trace("ready", node=self._settings.node_id, listeners=",".join(map(str, self._settings.listeners)))
-        print(f"ready node={self._settings.node_id} listen={_joined(first.host, first.port)} pid={os.getpid()}", flush=True)
+        print(f"ready node={self._settings.node_id} listen={joined(first.host, first.port)} pid={os.getpid()}", flush=True)
 
     def _signalled(self, _number: int, _frame: object) -> None:
         if self._is_stop_wanted:
@@ -151,9 +148,7 @@ class Server:
     def _stop(self) -> None:
         self._is_stopping = True
         self._log.trace("stopping", node=self._settings.node_id)
-        for _, bound in self._sockets:
-            self._reactor.forget(bound.fileno())
-            bound.close()
+        self._admission.end()
         self._pump.stop()
 
     def _halt(self, reason: str) -> None:
@@ -164,16 +159,16 @@ class Server:
     # -- chores: what is done every so often
 
     def _run_due(self) -> float | None:
-        """Tell the broker the time, do the chores that are due; returns the seconds until there is something to do again."""
+        """Do the chores that are due, tell the broker the time; returns the seconds until there is something to do again."""
+        if self._chores:
+            now_s = time.monotonic()
+            while self._chores and self._chores[0][0] <= now_s:
+                heappop(self._chores)[2]()
+        self._admission.turned()
         wait_s = self._pump.tick()
         if not self._chores:
             return wait_s
-        now_s = time.monotonic()
-        while self._chores and self._chores[0][0] <= now_s:
-            heappop(self._chores)[2]()
-        if not self._chores:
-            return wait_s
-        chore_s = max(0.0, self._chores[0][0] - now_s)
+        chore_s = max(0.0, self._chores[0][0] - time.monotonic())
         return chore_s if wait_s is None else min(wait_s, chore_s)
 
     def _after(self, delay_s: float, chore: Callable[[], None]) -> None:
@@ -187,100 +182,6 @@ class Server:
         idle_ms = self._settings.connections_max_idle_ms
         self._pump.close_idle(idle_ms * 1000)
         self._after(idle_ms / 1000 / IDLE_SWEEPS, self._sweep_idle)
-
-    # -- connections
-
-    def _accept_again(self) -> None:
-        if self._is_stopping:
-            return
-        for listener, bound in self._sockets:
-            self._reactor.watch(bound.fileno(), partial(self._accept, listener, bound))
-
-    def _accept(self, listener: Listener, bound: socket.socket, _events: int) -> None:
-        for _ in range(ACCEPTED_PER_TURN):
-            try:
-                connected, address = bound.accept()
-            except BlockingIOError:
-                return
-            except OSError as error:
-                if error.errno in OUT_OF_RESOURCES:
-                    self._pause_accepting(error)
-                    return
-                continue  # this one was gone before we came
-            if not self._knocked(connected, (address[0], address[1]), listener):
-                return
-
-    def _pause_accepting(self, error: OSError) -> None:
-        """The one who knocks stays in the queue of the kernel; asking again at once would only burn the processor."""
-        self._log.trace("cannot-accept", connections=len(self._pump.connections), reason=error.strerror)
-        self._accept_none()
-        self._after(ACCEPT_AGAIN_S, self._accept_again)
-
-    def _accept_none(self) -> None:
-        for _, bound in self._sockets:
-            self._reactor.forget(bound.fileno())
-
-    def _knocked(self, connected: socket.socket, peer: tuple[str, int], listener: Listener) -> bool:
-        """Admit a connection, or see to it that it waits; False if nobody else is to be accepted meanwhile."""
-        rate, now_ms = self._broker.settings.max_connection_creation_rate, Millis(time.monotonic_ns() // 1_000_000)
-        throttled = self._broker.quotas.connections.connecting(peer[0], rate, now_ms)
-        if throttled.closed_after_ms:
-            if len(self._pump.connections) + self._held_count >= self._broker.settings.max_connections:
-                connected.close()
-            else:
-                # Unread until its time is over, as Kafka does: who is refused at once comes again at once.
-                self._held_count += 1
-                self._after(throttled.closed_after_ms / 1000, lambda: self._drop_held(connected))
-        elif throttled.admitted_after_ms:
-            self._accept_none()
-            self._after(throttled.admitted_after_ms / 1000, lambda: self._admit_held(connected, peer, listener))
-            return False
-        else:
-            self._admit(connected, peer, listener)
-        return True
-
-    def _drop_held(self, connected: socket.socket) -> None:
-        self._held_count -= 1
-        connected.close()
-
-    def _admit_held(self, connected: socket.socket, peer: tuple[str, int], listener: Listener) -> None:
-        """The pause is over: who waited through it is the first."""
-        if self._is_stopping:
-            connected.close()
-            return
-        self._admit(connected, peer, listener)
-        self._accept_again()
-
-    def _admit(self, connected: socket.socket, peer: tuple[str, int], listener: Listener) -> None:
-        refusal = self._refusal(peer[0])
-        if refusal:
-            connected.close()
-            if not self._is_full:
-                self._log.trace("connection-refused", peer=_joined(*peer), reason=refusal)
-            self._is_full = True
-            return
-        self._is_full = False
-        connected.setblocking(False)
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # Unless asked for, the system sizes the buffers: it does so better than any fixed number.
-        for key, option, size in (
-            ("socket.send.buffer.bytes", socket.SO_SNDBUF, self._settings.socket_send_buffer_bytes),
-            ("socket.receive.buffer.bytes", socket.SO_RCVBUF, self._settings.socket_receive_buffer_bytes),
-        ):
-            if key in self._settings.given and size > 0:
-                connected.setsockopt(socket.SOL_SOCKET, option, size)
-        self._pump.accepted(connected, listener.name, peer)
-
-    def _refusal(self, peer_host: str) -> str:
-        """Why no further connection of this host is admitted; empty if it is. Only the first refusal in a row is logged."""
-        connections, settings = self._pump.connections, self._broker.settings
-        if len(connections) >= settings.max_connections:
-            return f"max.connections={settings.max_connections}"
-        if settings.max_connections_per_ip < settings.max_connections:
-            held = sum(connection.peer_host == peer_host for connection in connections.values())
-            if held >= settings.max_connections_per_ip:
-                return f"max.connections.per.ip={settings.max_connections_per_ip}"
-        return ""
 
 
 def prepare_process() -> None:
@@ -315,10 +216,6 @@ def _bind(listener: Listener) -> socket.socket:
 
 
 def _cannot_listen(listener: Listener, error: OSError) -> CannotListen:
-    address = _joined(listener.host, listener.port)
+    address = joined(listener.host, listener.port)
     remedy = "; another program listens there: choose another with --listen" if error.errno == errno.EADDRINUSE else ""
     return CannotListen(f"cannot listen on {address}: {(error.strerror or str(error)).lower()}{remedy}")
-
-
-def _joined(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

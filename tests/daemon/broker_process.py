@@ -44,6 +44,13 @@ class BrokerProcess:
         assert int(match[3]) == self.child.pid
         return match[1], int(match[2])
 
+    def address_of(self, listener: str) -> tuple[str, int]:
+        """Where a listener listens, as the log tells once the broker is ready."""
+        for line in self.stderr:
+            if " ready " in line and (match := re.search(rf"{listener}://([^:,]+):(\d+)", line)) is not None:
+                return match[1], int(match[2])
+        raise AssertionError(f"no word of {listener}")
+
     def end(self, number: signal.Signals | None = None) -> tuple[int, str, str]:
         """Send a signal if one is given; exit code, and what was said on stdout and stderr since."""
         if number is not None:
@@ -70,8 +77,18 @@ def broker(data_dir: Path, *arguments: str) -> BrokerProcess:
 def is_served(connection: socket.socket) -> bool:
     """Whether an ApiVersions request gets its answer on this connection."""
     connection.sendall(API_VERSIONS)
+    return is_answered(connection)
+
+
+def is_answered(connection: socket.socket) -> bool:
+    """Whether an ApiVersions request that was sent gets its answer."""
     length = int.from_bytes(receive_until_closed(connection, at_most=4))
     return receive_until_closed(connection, at_most=length)[:4] == struct.pack(">i", 7)
+
+
+def is_readable(connection: socket.socket) -> bool:
+    """Whether anything has come on this connection already, be it its end."""
+    return bool(select.select([connection], [], [], 0)[0])
 
 
 def receive_until_closed(connection: socket.socket, *, at_most: int = 1 << 20) -> bytes:

@@ -1,0 +1,187 @@
+"""Who may come in: connections are accepted, held back, or closed.
+
+    knocks ─► no slot left (max.connections) ─► stays in the kernel's queue until somebody leaves
+          └─► too many lately, over all ──────► nobody is accepted for a while, then this one is the first
+          └─► too many of its address, lately ► held unread for a while, then closed
+          └─► too many of its address ────────► closed
+
+Where there are several listeners, that of the brokers is not bound by `max.connections`: whoever comes by it takes the place of the
+connection that was silent longest. So Kafka does.
+"""
+
+import errno
+import socket
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from sparklog.model import Millis
+from sparklog_server.config.listeners import Listener, joined
+from sparklog_server.config.settings import BrokerSettings
+from sparklog_server.daemon.pump import Pump, Serving
+from sparklog_server.daemon.reactor import Reactor
+
+ACCEPTED_PER_TURN: Final = 64
+ACCEPT_AGAIN_S: Final = 0.1
+OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+
+class Admission:
+    """The listening sockets of a process. Nobody is accepted before `begin`, nor after `end`."""
+
+    def __init__(
+        self,
+        sockets: Sequence[tuple[Listener, socket.socket]],
+        settings: BrokerSettings,
+        broker: Serving,
+        pump: Pump,
+        reactor: Reactor,
+        *,
+        after: Callable[[float, Callable[[], None]], None],
+        trace: Callable[..., None],
+    ) -> None:
+        self._sockets = sockets
+        self._settings = settings
+        self._broker = broker
+        self._pump = pump
+        self._reactor = reactor
+        self._after = after
+        self._trace = trace
+        self._is_refusing = False
+        self._is_full = False  # told, and since then some have always waited
+        self._is_ended = False
+        self._held_count = 0  # accepted, to be closed when its address has waited long enough
+        self._full: list[tuple[Listener, socket.socket]] = []  # not watched, until there is a slot
+        self._known = broker.settings
+
+    def begin(self) -> None:
+        """Accept connections; the sockets listen already."""
+        for listener, bound in self._sockets:
+            self._watch(listener, bound)
+
+    def end(self) -> None:
+        """Accept nobody any more, and close the sockets."""
+        self._is_ended = True
+        self._accept_none()
+        for _, bound in self._sockets:
+            bound.close()
+
+    def turned(self) -> None:
+        """A turn is over: accept those for whom there is a slot now, and make room where a new setting leaves less."""
+        settings = self._broker.settings
+        if settings is not self._known:
+            self._known = settings
+            self._close_excess()
+        if self._full and len(self._pump.connections) < settings.max_connections:
+            full, self._full = self._full, []
+            for listener, bound in full:
+                self._watch(listener, bound)
+
+    def _watch(self, listener: Listener, bound: socket.socket) -> None:
+        self._reactor.watch(bound.fileno(), partial(self._accept, listener, bound))
+
+    def _accept(self, listener: Listener, bound: socket.socket, _events: int) -> None:
+        for _ in range(ACCEPTED_PER_TURN):
+            if not self._has_slot(listener):
+                self._reactor.forget(bound.fileno())
+                if not self._is_full:
+                    reason = f"max.connections={self._broker.settings.max_connections}: the next one waits"
+                    self._trace("connections-full", listener=listener.name, connections=len(self._pump.connections), reason=reason)
+                self._is_full = True
+                self._full.append((listener, bound))
+                return
+            try:
+                connected, address = bound.accept()
+            except BlockingIOError:
+                self._is_full = False
+                return
+            except OSError as error:
+                if error.errno in OUT_OF_RESOURCES:
+                    # The one who knocks stays in the queue of the kernel; asking again at once would only burn the processor.
+                    self._trace("cannot-accept", connections=len(self._pump.connections), reason=error.strerror)
+                    self._accept_none()
+                    self._after(ACCEPT_AGAIN_S, self._accept_again)
+                    return
+                continue  # this one was gone before we came
+            if not self._knocked(connected, (address[0], address[1]), listener):
+                return
+
+    def _has_slot(self, listener: Listener) -> bool:
+        return len(self._pump.connections) < self._broker.settings.max_connections or self._is_protected(listener.name)
+
+    def _is_protected(self, listener_name: str) -> bool:
+        return len(self._sockets) > 1 and listener_name == self._settings.inter_broker_listener_name
+
+    def _close_excess(self) -> None:
+        """Close those that were silent longest while there are more than `max.connections`."""
+        connections = self._pump.connections
+        excess = len(connections) - self._broker.settings.max_connections
+        if excess > 0:
+            closable = [one for one in connections.values() if not self._is_protected(one.listener)]
+            closable.sort(key=lambda one: one.active_us)
+            for connection in closable[:excess]:
+                self._trace("connection-displaced", peer=connection.peer_host, listener=connection.listener, reason="max.connections")
+                connection.close()
+
+    def _accept_none(self) -> None:
+        self._full.clear()
+        for _, bound in self._sockets:
+            self._reactor.forget(bound.fileno())
+
+    def _accept_again(self) -> None:
+        if not self._is_ended:
+            self.begin()
+
+    def _knocked(self, connected: socket.socket, peer: tuple[str, int], listener: Listener) -> bool:
+        """Admit a connection, or see to it that it waits; False if nobody else is to be accepted meanwhile."""
+        settings = self._broker.settings
+        now_ms = Millis(time.monotonic_ns() // 1_000_000)
+        throttled = self._broker.quotas.connections.connecting(peer[0], settings.max_connection_creation_rate, now_ms)
+        if throttled.closed_after_ms:
+            if len(self._pump.connections) + self._held_count >= settings.max_connections:
+                connected.close()
+            else:
+                # Unread until its time is over, as Kafka does: who is refused at once comes again at once.
+                self._held_count += 1
+                self._after(throttled.closed_after_ms / 1000, lambda: self._drop_held(connected))
+        elif throttled.admitted_after_ms:
+            self._accept_none()
+            self._after(throttled.admitted_after_ms / 1000, lambda: self._admit_held(connected, peer, listener))
+            return False
+        else:
+            self._admit(connected, peer, listener)
+        return True
+
+    def _drop_held(self, connected: socket.socket) -> None:
+        self._held_count -= 1
+        connected.close()
+
+    def _admit_held(self, connected: socket.socket, peer: tuple[str, int], listener: Listener) -> None:
+        """The pause is over: who waited through it is the first."""
+        if self._is_ended:
+            connected.close()
+        else:
+            self._admit(connected, peer, listener)
+            self.begin()
+
+    def _admit(self, connected: socket.socket, peer: tuple[str, int], listener: Listener) -> None:
+        host, limit = peer[0], self._broker.settings.max_connections_per_ip
+        if limit <= len(self._pump.connections) and sum(one.peer_host == host for one in self._pump.connections.values()) >= limit:
+            connected.close()
+            if not self._is_refusing:  # only the first in a row is logged
+                self._trace("connection-refused", peer=joined(*peer), reason=f"max.connections.per.ip={limit}")
+            self._is_refusing = True
+            return
+        self._is_refusing = False
+        connected.setblocking(False)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # Unless asked for, the system sizes the buffers: it does so better than any fixed number.
+        for key, option, size in (
+            ("socket.send.buffer.bytes", socket.SO_SNDBUF, self._settings.socket_send_buffer_bytes),
+            ("socket.receive.buffer.bytes", socket.SO_RCVBUF, self._settings.socket_receive_buffer_bytes),
+        ):
+            if key in self._settings.given and size > 0:
+                connected.setsockopt(socket.SOL_SOCKET, option, size)
+        self._pump.accepted(connected, listener.name, peer)
+        self._close_excess()
