@@ -3,12 +3,14 @@
 import pytest
 
 from sparklog.errors import ErrorCode
+from sparklog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from sparklog.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse, CreatePartitionsTopic
 from sparklog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import Operation, Resource
+from sparklog_server.broker.internal_topics import INTERNAL_TOPICS
 from sparklog_server.broker.named import topic_count
 from tests.broker.world import World
 
@@ -124,6 +126,30 @@ def test_a_request_creates_only_so_many_topics_by_naming_them_and_the_next_one_t
         assert isinstance(answer, MetadataResponse)
         counts.append(sum(topic.error_code == 0 for topic in answer.topics))
     assert counts == [0, 100, 150]
+
+
+@pytest.mark.parametrize("version", [0, 7, 9, 12, 13])
+@pytest.mark.parametrize("is_named", [True, False], ids=["named", "all"])
+def test_metadata_of_many_topics_is_told_whole_while_others_are_answered(world: World, version: int, is_named: bool) -> None:
+    client, other = world.node.connect(), world.node.connect()
+    created(world, creation(*(f"t{index}" for index in range(300))))
+    names = [*(f"t{index}" for index in range(300)), "no/good", "missing"]
+    wanted = [MetadataRequestTopic(name=name) for name in names] if is_named else [] if version == 0 else None
+    before = len(client.replies)
+    client.send(MetadataRequest(topics=wanted), version, MetadataResponse)
+    other.send(ApiVersionsRequest(), 3, ApiVersionsResponse)
+    assert len(other.replies) == 1
+    assert len(client.replies) == before, "the loop was held until the whole answer was there"
+    world.settle(10_000)
+    answer = client.replies[-1]
+    assert isinstance(answer, MetadataResponse)
+    assert [broker.node_id for broker in answer.brokers] == [1]
+    codes = {topic.name: topic.error_code for topic in answer.topics if topic.name not in INTERNAL_TOPICS}
+    amiss = {"no/good": ErrorCode.INVALID_TOPIC_EXCEPTION, "missing": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert codes == dict.fromkeys(names[:300], 0) | (amiss if is_named else {})
+    assert {len(topic.partitions) for topic in answer.topics if topic.error_code == 0 and topic.name in names} == {1}
+    assert world.node.running.request_bytes == 0
+    assert ("missing" in {topic.name for topic in world.ask(client, MetadataRequest(topics=None), 12, MetadataResponse).topics}) == is_named
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,10 @@ import pytest
 from sparklog.wire.header import encode_reply
 from sparklog.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
 from sparklog.wire.messages.list_groups import ListedGroup, ListGroupsResponse
+from sparklog.wire.messages.metadata import MetadataResponse, MetadataResponseTopic
 from sparklog.wire.pieces import Pieces
 
-LIST_GROUPS, DELETE_GROUPS = 16, 42
+METADATA, LIST_GROUPS, DELETE_GROUPS = 3, 16, 42
 
 
 def joined(chunks: Sequence[object]) -> bytes:
@@ -37,3 +38,14 @@ def test_the_time_to_rest_is_told_at_the_end(version: int) -> None:
     pieces.throttle_time_ms = 1234
     whole = DeleteGroupsResponse(throttle_time_ms=1234, results=results)
     assert joined(encode_reply(pieces, DELETE_GROUPS, version, 7)) == joined(encode_reply(whole, DELETE_GROUPS, version, 7))
+
+
+@pytest.mark.parametrize(("version", "tail_bytes"), [(0, 0), (7, 0), (8, 4), (9, 4), (10, 4), (11, 0), (12, 0), (13, 2)])
+def test_fields_behind_the_array_stay_behind_it(version: int, tail_bytes: int) -> None:
+    topics = [MetadataResponseTopic(name=f"topic-{number}") for number in range(200)]
+    head = MetadataResponse(cluster_id="c", cluster_authorized_operations=5, error_code=0)
+    pieces = Pieces(head, METADATA, version, tail_bytes)
+    for begin in (0, 100):
+        pieces.add(MetadataResponse(topics=topics[begin : begin + 100]), 100)
+    whole = MetadataResponse(cluster_id="c", cluster_authorized_operations=5, topics=topics)
+    assert joined(encode_reply(pieces, METADATA, version, 7)) == joined(encode_reply(whole, METADATA, version, 7))

@@ -1,20 +1,28 @@
 """Metadata: who the brokers are, as seen from the listener that was asked, and who leads what."""
 
+from collections.abc import Iterable
+from functools import partial
+from typing import NamedTuple, TypeAlias, TypeVar, cast
+
 from sparklog.errors import ErrorCode
-from sparklog.model import ZERO_UUID, Instant
+from sparklog.model import ZERO_UUID, Instant, Uuid
 from sparklog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from sparklog.wire.messages.metadata import (
     MetadataRequest,
+    MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from sparklog.wire.pieces import Pieces
+from sparklog.wire.schema import Message
 from sparklog_server.broker.administration import operations_on_cluster, operations_on_topic
 from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
 from sparklog_server.broker.context import AutoCreation, Context
 from sparklog_server.broker.internal_topics import INTERNAL_TOPICS
-from sparklog_server.broker.session import Call
+from sparklog_server.broker.session import Call, Parked
+from sparklog_server.broker.sliced import SLICE, Slice
 from sparklog_server.controller.topics import check_name
 from sparklog_server.metadata.image import TopicImage
 from sparklog_server.outcome import Refused
@@ -23,61 +31,112 @@ _AUTO_CREATED_MAX = 100
 """How many topics one request creates by naming them; a client that still misses some asks again."""
 _EMPTY_MEANS_ALL_BEFORE = 1
 _TOPIC_IDS_SINCE = 12  # versions 10 and 11 have the field, and Kafka never served it there
+_TAIL_BYTES = {8: 4, 9: 4, 10: 4, 13: 2}
+"""Behind the topics stand the operations allowed on the cluster, or the error code."""
+
+AnswerT = TypeVar("AnswerT", bound=Message)
+_Wanted: TypeAlias = MetadataRequestTopic | TopicImage
 
 
-def metadata(context: Context, call: Call, request: MetadataRequest, now: Instant) -> MetadataResponse:
-    """Brokers and topics; a missing topic is created if both sides wish, and answered as unknown until it is there."""
-    response = _answer(context, call, request, now)
-    if request.include_topic_authorized_operations:
-        for topic in response.topics:
-            if topic.name is not None and topic.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                topic.topic_authorized_operations = operations_on_topic(context, call, topic.name)
+def metadata(context: Context, call: Call, request: MetadataRequest, now: Instant) -> MetadataResponse | Parked:
+    """Brokers and topics; a missing topic is created if both sides wish, and answered as unknown until it is there.
+
+    An answer about very many topics is made over several turns, of the image as it was when they were asked for.
+    """
+    told = _Told(context, call, request, now)
+    if told.count > SLICE:
+        answer = Pieces(_head(context, call, request), call.api_key, call.version, _TAIL_BYTES.get(call.version, 0))
+        asks = (_OfTopic(told, topic) for topic in told.topics)
+        return context.slices.add(call, told.count, asks, partial(_fold, answer), lambda: told.finished(answer))
+    response = _head(context, call, request)
+    response.topics = [told.of(topic) for topic in told.topics]
+    return told.finished(response)
+
+
+def _head(context: Context, call: Call, request: MetadataRequest) -> MetadataResponse:
+    """The answer without topics."""
+    response = MetadataResponse(cluster_id=context.cluster_id, controller_id=context.settings.node_id)
+    response.brokers = [
+        MetadataResponseBroker(node_id=broker.node_id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
+        for broker in context.image.brokers.values()
+        if not broker.is_fenced and (endpoint := broker.endpoint(call.session.listener)) is not None
+    ]
     if request.include_cluster_authorized_operations:
         may_see = context.allow(call, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME)
         response.cluster_authorized_operations = operations_on_cluster(context, call) if may_see else 0
     return response
 
 
-def _answer(context: Context, call: Call, request: MetadataRequest, now: Instant) -> MetadataResponse:
-    image = context.image
-    listener = call.session.listener
-    response = MetadataResponse(cluster_id=context.cluster_id, controller_id=context.settings.node_id)
-    response.brokers = [
-        MetadataResponseBroker(node_id=broker.node_id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
-        for broker in image.brokers.values()
-        if not broker.is_fenced and (endpoint := broker.endpoint(listener)) is not None
-    ]
-    wanted = request.topics
-    if wanted is None or (not wanted and call.version < _EMPTY_MEANS_ALL_BEFORE):
-        response.topics = [_topic(topic) for topic in image.topics_by_name.values() if _may_see(context, call, topic.name)]
-        return response
-    if call.version < _TOPIC_IDS_SINCE and any(asked.name is None or asked.topic_id != ZERO_UUID for asked in wanted):
-        response.topics = [
-            MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=asked.name or "", topic_id=asked.topic_id) for asked in wanted
-        ]
-        return response
-    missing = []
-    for asked in wanted:
-        known = context.topic_of_id(asked.topic_id) if asked.topic_id != ZERO_UUID else image.topics_by_name.get(asked.name or "")
-        if known is not None and _may_see(context, call, known.name):
-            response.topics.append(_topic(known))
-        elif asked.topic_id != ZERO_UUID:
-            response.topics.append(MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id))
-        elif not _may_see(context, call, asked.name or ""):
-            response.topics.append(MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=asked.name or ""))
+class _Told:
+    """What one request is told of `topics`, each in turn; those that could be there and are not are created at the end."""
+
+    def __init__(self, context: Context, call: Call, request: MetadataRequest, now: Instant) -> None:
+        self.now = now
+        self._context = context
+        self._call = call
+        self._image = context.image
+        self._with_operations = request.include_topic_authorized_operations
+        self._creates = request.allow_auto_topic_creation and context.settings.auto_create_topics_enable
+        self._missing: list[str] = []
+        wanted, version = request.topics, call.version
+        self.topics: Iterable[_Wanted]
+        if wanted is None or (not wanted and version < _EMPTY_MEANS_ALL_BEFORE):
+            self.count = len(self._image.topics_by_name)
+            self.topics = (topic for topic in self._image.topics_by_name.values() if self._may_see(topic.name))
+            self._is_refused = False
         else:
-            name = asked.name or ""
-            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if _is_topic_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
-            response.topics.append(MetadataResponseTopic(error_code=code, name=name))
-            if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                missing.append(name)
-    if missing and request.allow_auto_topic_creation and context.settings.auto_create_topics_enable:
-        _create(context, call, missing, now)
-    return response
+            self.count, self.topics = len(wanted), wanted
+            self._is_refused = version < _TOPIC_IDS_SINCE and any(asked.name is None or asked.topic_id != ZERO_UUID for asked in wanted)
+
+    def of(self, wanted: _Wanted) -> MetadataResponseTopic:
+        """What is told of one topic."""
+        if isinstance(wanted, TopicImage):
+            told = _topic(wanted)
+        elif self._is_refused:
+            return MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=wanted.name or "", topic_id=wanted.topic_id)
+        else:
+            told = self._of_asked(wanted.name or "", Uuid(wanted.topic_id))
+        if self._with_operations and told.name is not None and told.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            told.topic_authorized_operations = operations_on_topic(self._context, self._call, told.name)
+        return told
+
+    def _of_asked(self, name: str, topic_id: Uuid) -> MetadataResponseTopic:
+        is_by_name = topic_id == ZERO_UUID
+        known = self._image.topics_by_name.get(name) if is_by_name else self._image.topics_by_id.get(topic_id)
+        if known is not None and self._may_see(known.name):
+            return _topic(known)
+        if not is_by_name:
+            return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
+        if not self._may_see(name):
+            return MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name)
+        if not _is_topic_name(name):
+            return MetadataResponseTopic(error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, name=name)
+        self._missing.append(name)
+        return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name)
+
+    def _may_see(self, name: str) -> bool:
+        return self._context.allow(self._call, Operation.DESCRIBE, Resource.TOPIC, name)
+
+    def finished(self, answer: AnswerT) -> AnswerT:
+        """Everything is told."""
+        if self._creates and self._missing:
+            _create(self._context, self._call, self._missing, self.now)
+        return answer
 
 
-def _may_see(context: Context, call: Call, topic: str) -> bool:
-    return context.allow(call, Operation.DESCRIBE, Resource.TOPIC, topic)
+class _OfTopic(NamedTuple):
+    """One topic of an answer that is made slice by slice."""
+
+    told: _Told
+    topic: _Wanted
+
+    def send(self, whole: Slice, index: int, now: Instant) -> None:
+        self.told.now = now
+        whole.put(index, self.told.of(self.topic))
+
+
+def _fold(answer: Pieces, parts: list[Message]) -> None:
+    answer.add(MetadataResponse(topics=cast(list[MetadataResponseTopic], parts)), len(parts))
 
 
 def _is_topic_name(name: str) -> bool:
