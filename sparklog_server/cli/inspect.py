@@ -177,7 +177,7 @@ class Inspection:
         check = SegmentCheck(path, base_offset or 0)
         if base_offset is None:
             return check  # a snapshot of the metadata, or a log under a name of its own
-        return with_indexes(check, self._disk, directory or ".", frozenset(self._disk.list(directory or ".")))
+        return with_indexes(check, self._disk, directory or ".", frozenset(self._disk.list(directory or ".")), {})
 
     def _batches(self, path: str, *, is_shown: bool) -> None:
         from sparklog_server.log.examine import Unsound, sound_batches

@@ -1,7 +1,8 @@
 """The aborted transactions of a log, over the `.txnindex` files of its segments: read, doubted, made anew from the batches.
 
 The file has no checksum, so an entry counts only if the log bears it out: an ABORT marker of that producer at its end, and no other batch
-where it says that the transaction, or the next open one, began. One that lies has the index of its segment made anew.
+where it says that the transaction, or the next open one, began. One that lies has the index of its segment made anew, and so has one
+without entries: it was made for a first one, and Kafka, which believes it, would show what was aborted.
 
 To doubt many entries takes long, so readers have it done beside the loop: an `IndexReading` takes down what it needs of the log.
 """
@@ -142,6 +143,9 @@ def _read_index(disk: Disk, segments: Sequence[Segment], segment: Segment) -> tu
     """The index of a segment that has one, and whether its file says the same. Raises StorageError."""
     try:
         index = TxnIndex.load(disk, segment.path(TXN_INDEX_SUFFIX), segment.base_offset)
+        if not len(index):
+            made = _made_anew(disk, segments, segment)
+            return made, not len(made)
         if len(index) * _LOOKED_UP_BYTES >= segment.file.size and _made_anew(disk, segments, segment).entries == index.entries:
             return index, True
         # Where compaction took some of a transaction, a replay knows less of its beginning than the entry does.

@@ -178,13 +178,14 @@ def verify_partition(disk: Disk, directory: str, name: str, promises: Promises, 
     is_metadata = partition_of(name) == METADATA_LOG
     promised = None if promises.was_clean else promises.recovery_point or 0
     epochs = _epochs(disk, directory, names)
+    begun: dict[int, None] = {}
     for number, base in enumerate(bases):
         is_last = number + 1 == len(bases)
         log = disk.open(log_path(directory, base))
         # An index is only relied on if its segment was closed below the recovery point: the others are built anew.
         is_index_kept = promised is None or (not is_last and bases[number + 1] < promised)
         check = SegmentCheck(log.path, base, epochs=epochs, promised=promised)
-        with_indexes(check, disk, directory, frozenset(names))
+        with_indexes(check, disk, directory, frozenset(names), begun)
         limit = None if is_last else int(bases[number + 1])
         check_segment(check, log, limit=limit, is_sealed=is_index_kept, is_deep=looking.is_deep, progressed=looking.progressed)
         if is_metadata:

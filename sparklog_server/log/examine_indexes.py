@@ -7,14 +7,16 @@ told by the very byte where that can be known: the log says what the other field
 import sys
 from struct import pack
 
-from sparklog.record.batch import CONTROL_BIT, NO_TIMESTAMP
+from sparklog.record.batch import CONTROL_BIT, LENGTH_OVERHEAD, NO_TIMESTAMP
+from sparklog.record.control import ControlType
 from sparklog_server.disk.door import DiskFile
 
 from . import offset_index, time_index
-from .examine import Finding
+from .examine import Batch, Finding
 from .offset_index import OffsetIndex
 from .segment import walk
 from .time_index import TimeIndex
+from .transactions import marker_of
 from .txn_index import ENTRY_SIZE as TXN_ENTRY_SIZE
 from .txn_index import AbortedTxn, TxnIndexCorrupt, parse
 from .validate import HeaderFields
@@ -22,7 +24,7 @@ from .validate import HeaderFields
 NEVER = sys.maxsize
 REBUILD = "remove the file while the broker is stopped: it is rebuilt from the log"
 HARMLESS = "nothing need be done: lookups begin with that batch, and older Kafkas wrote it so"
-RESTORE = "restore the file from a copy: the log does not tell how to rebuild it"
+EMPTY = "make an empty file of it while the broker is stopped: it is made anew from the log when a reader first needs it"
 
 
 def written_entries(content: bytes, entry_size: int) -> tuple[bytes, int]:
@@ -192,38 +194,61 @@ class TimeIndexCheck:
 
 
 class TxnIndexCheck:
-    """The `.txnindex`: at an entry's last offset stands the marker of its producer, unless compaction took it."""
+    """The `.txnindex`: at an entry's last offset stands the marker of its producer, unless compaction took it; and where a transaction with
+    records was aborted there is an entry.
 
-    def __init__(self, path: str, content: bytes, base_offset: int) -> None:
+    `begun` has the producers with records since their last marker, and goes on from segment to segment.
+    """
+
+    def __init__(self, path: str, content: bytes, base_offset: int, begun: dict[int, None]) -> None:
         self.path = path
-        self.findings = odd_end(path, content, TXN_ENTRY_SIZE, RESTORE)
+        self.findings = odd_end(path, content, TXN_ENTRY_SIZE, EMPTY)
         self.entries: list[AbortedTxn] = []
         try:
             self.entries.extend(parse(content[: len(content) - len(content) % TXN_ENTRY_SIZE], base_offset))
         except TxnIndexCorrupt as error:
-            self.findings.append(
-                Finding(path, len(self.entries) * TXN_ENTRY_SIZE, f"entry {len(self.entries)} cannot be: {error}", RESTORE)
-            )
+            self.findings.append(Finding(path, len(self.entries) * TXN_ENTRY_SIZE, f"entry {len(self.entries)} cannot be: {error}", EMPTY))
         self._open = {aborted.last_offset: number for number, aborted in enumerate(self.entries)}
+        self._begun = begun
+        self._without_entry: list[Batch] = []
 
-    def met(self, header: HeaderFields) -> None:
-        """The walk is at this control batch."""
+    def met(self, position: int, header: HeaderFields) -> None:
+        """The walk is at this batch of a transaction, or control batch."""
+        producer_id = header[9]
+        if not header[5] & CONTROL_BIT:
+            if header[12]:  # else compaction has emptied it
+                self._begun[producer_id] = None
+            return
+        had_records = self._begun.pop(producer_id, producer_id) is None
         number = self._open.pop(header[0], None)
-        if number is not None and self.entries[number].producer_id != header[9]:
-            at = altered_at(number * 34 + 2, pack(">q", self.entries[number].producer_id), pack(">q", header[9]))
-            what = f"entry {number} says producer {self.entries[number].producer_id}, but the marker at {header[0]} is of {header[9]}"
-            self.findings.append(Finding(self.path, at, what, RESTORE))
+        if number is None:
+            if had_records:
+                self._without_entry.append((position, header))
+        elif self.entries[number].producer_id != producer_id:
+            at = altered_at(number * 34 + 2, pack(">q", self.entries[number].producer_id), pack(">q", producer_id))
+            what = f"entry {number} says producer {self.entries[number].producer_id}, but the marker at {header[0]} is of {producer_id}"
+            self.findings.append(Finding(self.path, at, what, EMPTY))
 
     def finish(self, log: DiskFile, end_offset: int) -> None:
-        """Judge the entries whose marker was not met. Raises StorageError."""
+        """Judge the entries whose marker was not met, and the markers that no entry tells of. Raises StorageError."""
         for _, header in walk(log, 0) if self._open else ():
             for offset in [offset for offset in self._open if header[0] <= offset <= header[0] + header[6]]:
                 if not header[5] & CONTROL_BIT:
                     self._not_there(offset)
         for offset in [offset for offset in self._open if offset >= end_offset]:
             self._not_there(offset)
+        missing = [header for position, header in self._without_entry if _is_abort(log, position, header)]
+        if missing:
+            first = missing[0]
+            what = f"no entry tells of {len(missing)} aborted transactions, the first of producer {first[9]} up to offset {first[0]}"
+            self.findings.append(Finding(self.path, None, what, EMPTY))
 
     def _not_there(self, offset: int) -> None:
         number = self._open.pop(offset)
         what = f"entry {number} says that a transaction was aborted at offset {offset}, where the log has no marker"
-        self.findings.append(Finding(self.path, number * TXN_ENTRY_SIZE + 18, what, RESTORE))
+        self.findings.append(Finding(self.path, number * TXN_ENTRY_SIZE + 18, what, EMPTY))
+
+
+def _is_abort(log: DiskFile, position: int, header: HeaderFields) -> bool:
+    marker = marker_of(log.pread(position, header[1] + LENGTH_OVERHEAD))
+    return marker is not None and marker.type is ControlType.ABORT

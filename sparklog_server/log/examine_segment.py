@@ -9,7 +9,16 @@ from struct import pack
 
 from sparklog.errors import DecodeError
 from sparklog.model import Offset
-from sparklog.record.batch import CONTROL_BIT, HEADER_SIZE, LENGTH_OVERHEAD, NO_TIMESTAMP, BatchHeader, Record, decode_records
+from sparklog.record.batch import (
+    CONTROL_BIT,
+    HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    NO_TIMESTAMP,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    Record,
+    decode_records,
+)
 from sparklog.record.compression import DECOMPRESSED_BYTES_MAX
 from sparklog_server.disk.door import Disk, DiskFile
 
@@ -25,6 +34,7 @@ FILE_BYTES_MAX = 64 << 20
 RESTORE = "restore the file from a copy or a replica; to give up what lies there, start the broker, which names what it can cut"
 CUT_AT_START = "it was never promised: the broker cuts the log there at its next start"
 _CODEC_BITS = 0x07
+_OF_TRANSACTION = TRANSACTIONAL_BIT | CONTROL_BIT
 
 
 class SegmentCheck:
@@ -84,8 +94,8 @@ class SegmentCheck:
                 due_time = self.times.met(header, greatest)
             if timestamp > greatest:
                 greatest = timestamp
-            if attributes & CONTROL_BIT and self.txns is not None:
-                self.txns.met(header)
+            if attributes & _OF_TRANSACTION and self.txns is not None:
+                self.txns.met(position, header)
         if self.first_offset < 0 and batches:
             self.first_offset = batches[0][1][0]
         self.end_offset, self.greatest, self.records = offset, greatest, records
@@ -187,21 +197,22 @@ class SegmentCheck:
         return self.findings + [finding for check in checks if check is not None for finding in check.findings]
 
 
-def with_indexes(check: SegmentCheck, disk: Disk, directory: str, names: frozenset[str]) -> SegmentCheck:
-    """Let `check` look at the index files that lie beside its log as well. Raises StorageError."""
+def with_indexes(check: SegmentCheck, disk: Disk, directory: str, names: frozenset[str], begun: dict[int, None]) -> SegmentCheck:
+    """Let `check` look at the index files that lie beside its log as well; `begun` has who began a transaction in the segments before, and
+    is kept up to date. Raises StorageError."""
     base_offset = check.base_offset
     for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
         name = file_name(Offset(base_offset), suffix)
-        if name not in names:
+        if name not in names and suffix != TXN_INDEX_SUFFIX:
             continue
         path = f"{directory}/{name}"
-        content = read_bounded(disk, path)
+        content = read_bounded(disk, path) if name in names else b""
         if suffix == INDEX_SUFFIX:
             check.index = OffsetIndexCheck(path, content, base_offset)
         elif suffix == TIME_INDEX_SUFFIX:
             check.times = TimeIndexCheck(path, content, base_offset)
         else:
-            check.txns = TxnIndexCheck(path, content, base_offset)
+            check.txns = TxnIndexCheck(path, content, base_offset, begun)
     return check
 
 

@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from sparklog.kernels import scan
+from sparklog.model import LeaderEpoch, Offset
 from sparklog.record.batch import HEADER_SIZE, build_batch
 from sparklog.record.control import ControlType, Marker, build_marker
 from sparklog_server.log.altered import altered_byte
@@ -286,7 +287,7 @@ def transactional() -> Stopped:
     disk = SimulatedDisk()
     log_dir = reopened(disk)
     log = log_dir.create(T0, TOPIC_ID, SETTINGS, NOW)
-    epoch = log.latest_epoch + 1
+    epoch = LeaderEpoch(log.latest_epoch + 1)
     for at in range(4):
         producer = 4 + at % 2
         log.append_own(bytearray(batch(2, producer_id=producer, sequence=2 * (at // 2), is_transactional=True)), epoch, NOW)
@@ -300,8 +301,6 @@ def transactional() -> Stopped:
 def test_a_wrong_entry_of_a_transaction_index_is_told_by_its_field() -> None:
     world = transactional()
     paths = paths_of(world, ".txnindex")
-    if not paths:
-        pytest.skip("the log does not fill this index yet")
     assert [finding for finding in findings(with_file(world, "", b"")) if finding.is_damage] == []
     for byte, damaged in flips(world.files[paths[0]], every=3):
         found = [finding for finding in findings(with_file(world, paths[0], damaged)) if finding.path == paths[0]]
@@ -309,6 +308,40 @@ def test_a_wrong_entry_of_a_transaction_index_is_told_by_its_field() -> None:
             assert found, (byte, byte % 34)
             assert found[0].position is not None
             assert found[0].position // 34 == byte // 34 or byte % 34 >= 18
+
+
+@pytest.mark.parametrize("kept", [None, 0, 1, 3])
+def test_aborted_transactions_that_no_entry_tells_of_are_told(kept: int | None) -> None:
+    """With the file itself gone, emptied, or cut between two entries."""
+    world = transactional()
+    (path,) = paths_of(world, ".txnindex")
+    content = world.files[path]
+    assert len(content) == 4 * 34
+    disk = with_file(world, path, content[: (kept or 0) * 34])
+    if kept is None:
+        disk.remove(path)
+    (told,) = [finding for finding in findings(disk) if finding.path == path]
+    assert told.is_damage
+    first = 3 * (kept or 0) + 2
+    assert f"tells of {4 - (kept or 0)} aborted transactions" in told.what
+    assert told.what.endswith(f"offset {first}")
+    if kept == 0:
+        return
+    with_them = reopened(with_file(world, path, b"")).logs[T0]  # as the remedy says
+    assert [one.last_offset for one in with_them.aborted_transactions(Offset(0), Offset(12))] == [2, 5, 8, 11]
+
+
+def test_the_markers_of_transactions_without_records_need_no_entry() -> None:
+    disk = SimulatedDisk()
+    log_dir = reopened(disk)
+    log = log_dir.create(T0, TOPIC_ID, SETTINGS, NOW)
+    epoch = LeaderEpoch(log.latest_epoch + 1)
+    for kind in (ControlType.ABORT, ControlType.COMMIT, ControlType.ABORT):
+        log.append_own(build_marker(Marker(kind, 1), producer_id=4, producer_epoch=0, timestamp_ms=START_MS), epoch, NOW)
+        if kind is ControlType.ABORT:
+            log.append_own(bytearray(batch(2, producer_id=4, sequence=0, is_transactional=True)), epoch, NOW)
+    log_dir.close({T0: log.log_end_offset}, NOW)
+    assert [finding for finding in findings(disk) if finding.is_damage] == []
 
 
 def test_names_that_a_crash_or_an_operator_left_are_noted_and_no_damage() -> None:

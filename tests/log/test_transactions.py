@@ -353,7 +353,7 @@ def damaged_ways(content: bytes) -> list[bytes]:
         changed = bytearray(content)
         changed[bit // 8] ^= 1 << bit % 8
         flipped.append(bytes(changed))
-    return flipped + [content[:size] for size in range(len(content)) if size % 34]
+    return flipped + [content[:size] for size in range(len(content)) if size % 34 or not size]
 
 
 @pytest.mark.parametrize("opening", ["clean", "unclean"])
