@@ -50,11 +50,13 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
 
     A command that must wait (for the other members of its group, say) is answered by a later decision. With a `transaction` the records
     count once that is committed; where the log refuses them nothing was replayed, and the answers' tokens are told the log's code.
+    A decision that changed nothing soft `may_be_refused`: where a record alone is larger than a batch may be, it is as if it never was.
     """
 
     records: tuple[CoordinatorRecord, ...] = ()
     answers: tuple[Answer, ...] = ()
     transaction: InTransaction | None = None
+    may_be_refused: bool = False
 
 
 NOTHING = Decision()

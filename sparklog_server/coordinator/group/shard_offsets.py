@@ -57,7 +57,7 @@ class GroupOffsets:
         elif group is not None:
             refusal = _refusal_of(group, request)
         records, reply = self._offsets.commit(request, refusal, now)
-        return Decision(records, (Answer(token, reply),))
+        return Decision(records, (Answer(token, reply),), may_be_refused=True)
 
     def commit_in_transaction(self, command: Command, token: object, now: Instant) -> Decision:
         """TxnOffsetCommit: as a commit, but undecided until the marker of the producer's transaction; the whole is refused or nothing."""
@@ -112,7 +112,7 @@ class GroupOffsets:
         if error is not ErrorCode.NONE or group is None:
             return Decision((), (Answer(token, OffsetDeleteResponse(error_code=error)),))
         records, reply = self._offsets.delete(request, group.is_subscribed_to)
-        return Decision(records, (Answer(token, reply),))
+        return Decision(records, (Answer(token, reply),), may_be_refused=True)
 
     # -- time
 
@@ -144,7 +144,7 @@ class GroupOffsets:
         records, is_all = self._offsets.expired(group_id, group.offset_unused_since, group.is_subscribed_to, retention_ms, now)
         if is_all and group.is_empty():
             records = (*records, *group.tombstones())
-        return Decision(records) if records else NOTHING
+        return Decision(records, may_be_refused=True) if records else NOTHING
 
 
 def _commit_error(group: Group | None, request: OffsetCommitRequest, version: int) -> ErrorCode:
