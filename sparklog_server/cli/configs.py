@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from sparklog_server.cli.options import admin, as_json, group_names, print_json, print_table, reaches_cluster, say, topic_names
+from sparklog_server.cli.options import admin, as_json, group_names, keep, print_json, print_table, reaches_cluster, say, topic_names
 
 if TYPE_CHECKING:
     from sparklog.client.admin_configs import ConfigChange, ConfigEntry, ConfigResource, Operation
@@ -22,13 +22,21 @@ def configs() -> None:
 
 
 def _of_resources(command: Command) -> Command:
-    for option in (
-        click.option("--client-metrics", metavar="NAME", multiple=True, help="A subscription to client metrics. Repeatable."),
-        click.option("--group", "groups", metavar="GROUP", multiple=True, help="A group. Repeatable.", shell_complete=group_names),
-        click.option("--broker", "brokers", metavar="ID", multiple=True, help="A broker; `default` for what holds for all. Repeatable."),
-        click.option("--topic", "topics", metavar="TOPIC", multiple=True, help="A topic. Repeatable.", shell_complete=topic_names),
+    for kind, metavar, what, complete in (
+        ("client-metrics", "NAME", "A subscription to client metrics.", None),
+        ("group", "GROUP", "A group.", group_names),
+        ("broker", "ID", "A broker; `default` for what holds for all.", None),
+        ("topic", "TOPIC", "A topic.", topic_names),
     ):
-        command = option(command)
+        command = click.option(
+            f"--{kind}",
+            metavar=metavar,
+            multiple=True,
+            help=f"{what} Repeatable.",
+            shell_complete=complete,
+            expose_value=False,
+            callback=keep(kind),
+        )(command)
     return command
 
 
@@ -41,18 +49,9 @@ def _of_resources(command: Command) -> Command:
 @click.option("--doc", is_flag=True, help="Say what each setting does.")
 @reaches_cluster
 @as_json
-def describe(
-    keys: tuple[str, ...],
-    topics: tuple[str, ...],
-    brokers: tuple[str, ...],
-    groups: tuple[str, ...],
-    client_metrics: tuple[str, ...],
-    is_all: bool,
-    doc: bool,
-    is_json: bool,
-) -> None:
+def describe(keys: tuple[str, ...], is_all: bool, doc: bool, is_json: bool) -> None:
     """Show what is set, where it comes from, and the default."""
-    wanted = _resources(topics, brokers, groups, client_metrics)
+    wanted = _resources()
     with admin() as cluster:
         told = cluster.describe_resources(wanted)
     shown = [
@@ -104,17 +103,10 @@ def list_resources(types: tuple[str, ...], is_json: bool) -> None:
 @_of_resources
 @click.option("--validate-only", is_flag=True, help="Ask whether it could be done, and do nothing.")
 @reaches_cluster
-def set_configs(
-    assignments: tuple[str, ...],
-    topics: tuple[str, ...],
-    brokers: tuple[str, ...],
-    groups: tuple[str, ...],
-    client_metrics: tuple[str, ...],
-    validate_only: bool,
-) -> None:
+def set_configs(assignments: tuple[str, ...], validate_only: bool) -> None:
     """Set KEY=VALUE; KEY+=VALUE adds to a list, KEY-=VALUE takes from it. Other settings stay as they are."""
     changes = [_change(assignment) for assignment in assignments]
-    _alter(_resources(topics, brokers, groups, client_metrics), changes, is_trial=validate_only)
+    _alter(_resources(), changes, is_trial=validate_only)
 
 
 @configs.command()
@@ -122,18 +114,11 @@ def set_configs(
 @_of_resources
 @click.option("--validate-only", is_flag=True, help="Ask whether it could be done, and do nothing.")
 @reaches_cluster
-def delete(
-    keys: tuple[str, ...],
-    topics: tuple[str, ...],
-    brokers: tuple[str, ...],
-    groups: tuple[str, ...],
-    client_metrics: tuple[str, ...],
-    validate_only: bool,
-) -> None:
+def delete(keys: tuple[str, ...], validate_only: bool) -> None:
     """Go back to the default, or to what the broker's file says."""
     from sparklog.client.admin_configs import ConfigChange
 
-    _alter(_resources(topics, brokers, groups, client_metrics), [ConfigChange(key, None, "delete") for key in keys], is_trial=validate_only)
+    _alter(_resources(), [ConfigChange(key, None, "delete") for key in keys], is_trial=validate_only)
 
 
 def _alter(resources: "list[ConfigResource]", changes: "list[ConfigChange]", *, is_trial: bool) -> None:
@@ -152,18 +137,17 @@ def _change(assignment: str) -> "ConfigChange":
     return ConfigChange(name, value.strip(), operation)
 
 
-def _resources(
-    topics: tuple[str, ...], brokers: tuple[str, ...], groups: tuple[str, ...], client_metrics: tuple[str, ...]
-) -> "list[ConfigResource]":
+def _resources() -> "list[ConfigResource]":
     from sparklog.client.admin_configs import ConfigResource
 
-    for broker in brokers:
+    given = click.get_current_context().meta
+    for broker in given["broker"]:
         if broker != ALL_BROKERS and not broker.isdecimal():
             raise click.BadParameter(f"{broker!r} is neither a node id nor `{ALL_BROKERS}`", param_hint="--broker")
-    found = [ConfigResource("topic", name) for name in topics]
-    found += [ConfigResource("broker", "" if broker == ALL_BROKERS else str(int(broker))) for broker in brokers]
-    found += [ConfigResource("group", name) for name in groups]
-    found += [ConfigResource("client-metrics", name) for name in client_metrics]
+    found = [ConfigResource("topic", name) for name in given["topic"]]
+    found += [ConfigResource("broker", "" if broker == ALL_BROKERS else str(int(broker))) for broker in given["broker"]]
+    found += [ConfigResource("group", name) for name in given["group"]]
+    found += [ConfigResource("client-metrics", name) for name in given["client-metrics"]]
     if not found:
         raise click.UsageError("say whose settings: --topic, --broker, --group or --client-metrics")
     return list(dict.fromkeys(found))

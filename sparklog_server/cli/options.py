@@ -37,7 +37,7 @@ def reaches_cluster(command: Command) -> Command:
             metavar="KEY=VALUE",
             multiple=True,
             expose_value=False,
-            callback=_keep(_SETTINGS),
+            callback=keep(_SETTINGS),
             help="A client setting by Kafka's name. Repeatable.",
         ),
         click.option(
@@ -45,7 +45,7 @@ def reaches_cluster(command: Command) -> Command:
             metavar="FILE",
             type=click.Path(exists=True, dir_okay=False),
             expose_value=False,
-            callback=_keep(_FILE),
+            callback=keep(_FILE),
             help="Client settings, as a Kafka properties file.",
         ),
         click.option(
@@ -56,7 +56,7 @@ def reaches_cluster(command: Command) -> Command:
             envvar="SPARKLOG_BOOTSTRAP_SERVER",
             show_default=True,
             expose_value=False,
-            callback=_keep(_SERVER),
+            callback=keep(_SERVER),
             help="A broker of the cluster, or several with commas between them.",
         ),
     ):
@@ -69,7 +69,9 @@ def as_json(command: Command) -> Command:
     return click.option("--json", "is_json", is_flag=True, help="Print JSON.")(command)
 
 
-def _keep(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
+def keep(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
+    """The callback of an option that stands before many commands: its value is kept in the context's `meta`."""
+
     # Any: click hands over what the option's type made of the text.
     def keep(context: click.Context, _: click.Parameter, value: Any) -> None:
         context.meta[name] = value

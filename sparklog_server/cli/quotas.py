@@ -5,12 +5,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from sparklog_server.cli.options import admin, as_json, pairs, print_json, print_table, reaches_cluster
+from sparklog_server.cli.options import admin, as_json, keep, pairs, print_json, print_table, reaches_cluster
 
 if TYPE_CHECKING:
     from sparklog.client.admin_quotas import QuotaEntity
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+_KINDS = ("user", "client-id", "ip")
 
 
 @click.group()
@@ -22,9 +24,16 @@ def quotas() -> None:
 
 
 def _of_entity(command: Command) -> Command:
-    for name in ("ip", "client-id", "user"):
-        command = click.option(f"--{name}-default", is_flag=True, help=f"The default of every {name} without its own.")(command)
-        command = click.option(f"--{name}", metavar="NAME", help=f"This {name}.")(command)
+    for kind in reversed(_KINDS):
+        by_default = click.option(
+            f"--{kind}-default",
+            is_flag=True,
+            help=f"The default of every {kind} without its own.",
+            expose_value=False,
+            callback=keep(f"{kind}-default"),
+        )
+        by_name = click.option(f"--{kind}", metavar="NAME", help=f"This {kind}.", expose_value=False, callback=keep(kind))
+        command = by_name(by_default(command))
     return command
 
 
@@ -33,20 +42,11 @@ def _of_entity(command: Command) -> Command:
 @click.option("--strict", is_flag=True, help="Only quotas of exactly these types: --user a leaves out those of user a and a client id.")
 @reaches_cluster
 @as_json
-def describe(
-    user: str | None,
-    user_default: bool,
-    client_id: str | None,
-    client_id_default: bool,
-    ip: str | None,
-    ip_default: bool,
-    strict: bool,
-    is_json: bool,
-) -> None:
+def describe(strict: bool, is_json: bool) -> None:
     """Show quotas; all of them if nobody is named."""
     from sparklog.client.admin_quotas import QuotaFilter
 
-    parts = _parts(user, user_default, client_id, client_id_default, ip, ip_default)
+    parts = _parts()
     # The types are the literals of _parts.
     filters = [QuotaFilter(kind, "default" if name is None else "exact", name) for kind, name in parts.items()]  # type: ignore[arg-type]
     with admin() as cluster:
@@ -65,18 +65,9 @@ def describe(
 @click.argument("assignments", nargs=-1, required=True, metavar="KEY=NUMBER...")
 @click.option("--validate-only", is_flag=True, help="Ask whether it could be done, and do nothing.")
 @reaches_cluster
-def set_quotas(
-    user: str | None,
-    user_default: bool,
-    client_id: str | None,
-    client_id_default: bool,
-    ip: str | None,
-    ip_default: bool,
-    assignments: tuple[str, ...],
-    validate_only: bool,
-) -> None:
+def set_quotas(assignments: tuple[str, ...], validate_only: bool) -> None:
     """Set quotas: `sparklog quotas set --user alice producer_byte_rate=1048576`."""
-    entity = _entity(_parts(user, user_default, client_id, client_id_default, ip, ip_default))
+    entity = _entity(_parts())
     changes: dict[str, float | None] = {key: _number(key, value) for key, value in pairs(assignments, "KEY=NUMBER").items()}
     with admin() as cluster:
         cluster.alter_client_quotas({entity: changes}, validate_only=validate_only)
@@ -87,32 +78,18 @@ def set_quotas(
 @click.argument("keys", nargs=-1, required=True, metavar="KEY...")
 @click.option("--validate-only", is_flag=True, help="Ask whether it could be done, and do nothing.")
 @reaches_cluster
-def delete(
-    user: str | None,
-    user_default: bool,
-    client_id: str | None,
-    client_id_default: bool,
-    ip: str | None,
-    ip_default: bool,
-    keys: tuple[str, ...],
-    validate_only: bool,
-) -> None:
+def delete(keys: tuple[str, ...], validate_only: bool) -> None:
     """Delete quotas: the defaults hold again, if there are any."""
-    entity = _entity(_parts(user, user_default, client_id, client_id_default, ip, ip_default))
+    entity = _entity(_parts())
     with admin() as cluster:
         cluster.alter_client_quotas({entity: dict.fromkeys(keys)}, validate_only=validate_only)
 
 
-def _parts(
-    user: str | None, is_user_default: bool, client_id: str | None, is_client_id_default: bool, ip: str | None, is_ip_default: bool
-) -> dict[str, str | None]:
+def _parts() -> dict[str, str | None]:
     """Names by type, None for its default."""
-    parts: dict[str, str | None] = {}
-    for kind, name, is_default in (
-        ("user", user, is_user_default),
-        ("client-id", client_id, is_client_id_default),
-        ("ip", ip, is_ip_default),
-    ):
+    given, parts = click.get_current_context().meta, {}
+    for kind in _KINDS:
+        name, is_default = given[kind], given[f"{kind}-default"]
         if name is not None and is_default:
             raise click.UsageError(f"--{kind} and --{kind}-default exclude each other")
         if name is not None or is_default:
