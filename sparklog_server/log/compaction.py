@@ -14,12 +14,12 @@ from typing import NamedTuple, Protocol
 from sparklog.kernels import clean
 from sparklog.model import Millis, Offset
 
+from .aborted import IndexReading
 from .producer_state import ProducerState
 from .rewrite import RoundPlan, Source
 from .segment import LOG_SUFFIX, Segment, header_at
 from .segments import Segments
 from .settings import INT64_MAX, LogSettings
-from .txn_index import AbortedTxn
 
 
 class CompactedLog(Protocol):
@@ -37,7 +37,6 @@ class CompactedLog(Protocol):
     @property
     def producers(self) -> ProducerState: ...
     def last_stable_offset(self, high_watermark: Offset) -> Offset: ...
-    def aborted_transactions(self, start: Offset, limit: Offset) -> Sequence[AbortedTxn]: ...
 
 
 class Choice(NamedTuple):
@@ -48,12 +47,10 @@ class Choice(NamedTuple):
     first_uncleanable_offset: Offset
     dirty_ratio: float
     is_due: bool
-    aborted: tuple[AbortedTxn, ...]
 
 
 def judge(log: CompactedLog, high_watermark: Offset, now_ms: Millis) -> Choice:
-    """How far the log can be compacted now, and whether it should be. May read a header of each dirty segment, and the
-    entries of aborted transactions. Raises StorageError."""
+    """How far the log can be compacted now, and whether it should be. May read a header of each dirty segment. Raises StorageError."""
     settings, settled = log.settings, log.segments.settled
     # What is not durable may be lost, and the records that made others superfluous with it.
     stable = min(log.last_stable_offset(high_watermark), log.recovery_point)
@@ -73,8 +70,7 @@ def judge(log: CompactedLog, high_watermark: Offset, now_ms: Millis) -> Choice:
     ratio = dirty_bytes / total if total else 0.0
     is_overdue = settings.max_compaction_lag_ms < INT64_MAX and _first_time(dirty) < now_ms - settings.max_compaction_lag_ms
     is_due = first_dirty < end and dirty_bytes > 0 and (is_overdue or ratio > settings.min_cleanable_dirty_ratio)
-    aborted = log.aborted_transactions(segments[0].base_offset, Offset(end)) if segments and first_dirty < end else ()
-    return Choice(segments, Offset(first_dirty), Offset(end), ratio, is_due, tuple(sorted(aborted)))
+    return Choice(segments, Offset(first_dirty), Offset(end), ratio, is_due)
 
 
 def _ends(log: CompactedLog, settled: Sequence[Segment]) -> list[Offset]:
@@ -100,6 +96,11 @@ def _first_time(segments: Sequence[Segment]) -> int:
     return min(times, default=INT64_MAX)
 
 
+def reading_before(log: CompactedLog, choice: Choice) -> IndexReading | None:
+    """What is to be read beside the loop before a round is planned; None if all of it is in memory."""
+    return log.segments.reading_of_aborted(choice.segments[0].base_offset, choice.first_uncleanable_offset)
+
+
 def plan_round(
     log: CompactedLog,
     choice: Choice,
@@ -109,7 +110,7 @@ def plan_round(
     seed: bytes,
     now_ms: Millis,
 ) -> RoundPlan:
-    """All that the job needs to know, copied: the log may go on meanwhile."""
+    """All that the job needs to know, copied: the log may go on meanwhile. Reads what `reading_before` would. Raises StorageError."""
     settings = log.settings
     ends = [segment.base_offset for segment in choice.segments[1:]] + [choice.first_uncleanable_offset]
     slots_max = max(table_bytes_max // clean.SLOT_SIZE, 2)
@@ -127,7 +128,7 @@ def plan_round(
         settings.index_interval_bytes,
         settings.decompressed_bytes_max,
         tuple(log.producers.last_batches()),
-        choice.aborted,
+        tuple(sorted(log.segments.aborted_in(choice.segments[0].base_offset, choice.first_uncleanable_offset))),
         now_ms,
         min(now_ms + settings.delete_retention_ms, INT64_MAX),
         slots,

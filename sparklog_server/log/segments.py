@@ -161,8 +161,11 @@ class Segments:
         """What is to be read beside the loop before `aborted_within` is asked the same; None if it answers from memory."""
         if not any(segment.has_aborted for segment in self.all):
             return None
-        end = self.places.end_of(part, limit)
-        return None if is_all_read(self.all, start, end) else IndexReading(self._disk, self.all, start, end)
+        return self.reading_of_aborted(start, self.places.end_of(part, limit))
+
+    def reading_of_aborted(self, start: Offset, limit: Offset) -> IndexReading | None:
+        """What is to be read beside the loop before `aborted_in` is asked the same; None if it answers from memory."""
+        return None if is_all_read(self.all, start, limit) else IndexReading(self._disk, self.all, start, limit)
 
     def write(self, batches: memoryview, base_offset: int, aborted: Sequence[AbortedTxn]) -> tuple[int, list[DiskFile]]:
         """Append whole batches, and note what their markers aborted: (their position, more files to sync).

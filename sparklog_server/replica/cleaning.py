@@ -1,8 +1,9 @@
 """When compacted logs are cleaned, how fast, and by how many jobs at once.
 
     look ── the dirtiest log that is due ──► work … ─┬─ a segment is finished: swap it in ──► commit ──► work …
-      ▲                                              └─ done ──► checkpoint ─┐
-      └───────────── at once after a round; after the backoff if nothing was due ┘
+      ▲  └─ who was aborted there must be read ──► read ─┐
+      │                                              └─ done ──► checkpoint ─┐
+      └───────────── at once after either; after the backoff if nothing was due ┘
 
 Each arrow to the right is a job that does a bounded piece; the next is begun no sooner than the rate of bytes allows. A round that met
 a removed segment or log is dropped: its files count for nothing. `cleaner-offset-checkpoint` has the first dirty offset of every log.
@@ -17,8 +18,10 @@ from sparklog.kernels import clean
 from sparklog.model import Instant, Micros, Offset, Ticket, TopicPartition
 from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_offsets, render_offsets
 from sparklog_server.disk.door import Disk, StorageError
-from sparklog_server.log.compaction import Choice, judge, plan_round
+from sparklog_server.log.aborted import IndexReading
+from sparklog_server.log.compaction import Choice, judge, plan_round, reading_before
 from sparklog_server.log.rewrite import Progress, Round, UncleanableLog
+from sparklog_server.log.segment import LOG_SUFFIX, offset_of
 from sparklog_server.log.swap import commit
 from sparklog_server.replica.directory import Directory, Trace
 from sparklog_server.replica.partition import Partition
@@ -48,14 +51,14 @@ class Uncleanable(NamedTuple):
 
 
 class _Work:
-    """One round and the job it waits for; `partition.log` may be closed meanwhile."""
+    """One round, or what is read before it, and the job it waits for; `partition.log` may be closed meanwhile."""
 
-    __slots__ = ("directory", "is_committing", "partition", "resume_at_us", "round", "ticket")
+    __slots__ = ("directory", "is_committing", "partition", "resume_at_us", "step", "ticket")
 
-    def __init__(self, directory: Directory, partition: Partition, one: Round, now: Instant) -> None:
+    def __init__(self, directory: Directory, partition: Partition, step: Round | IndexReading, now: Instant) -> None:
         self.directory = directory
         self.partition = partition
-        self.round = one
+        self.step = step
         self.resume_at_us: Micros = now.mono_us
         self.ticket: Ticket | None = None
         self.is_committing: Offset | None = None
@@ -217,21 +220,27 @@ class Cleaning:
                 candidates.append((choice, directory, partition))
         candidates.sort(key=lambda candidate: candidate[0].dirty_ratio, reverse=True)
         for choice, directory, partition in candidates[: max(self.limits.threads - len(self._rounds), 0)]:
-            plan = plan_round(
-                partition.log,
-                choice,
-                table_bytes_max=max(self.limits.table_bytes_max // self.limits.threads, 2 * clean.SLOT_SIZE),
-                load_factor=self.limits.load_factor,
-                seed=self._entropy(16),
-                now_ms=now.wall_ms,
-            )
-            self._rounds[partition] = _Work(directory, partition, Round(self._disk, plan), now)
+            step = reading_before(partition.log, choice) or self._new_round(partition, choice, now)
+            self._rounds[partition] = _Work(directory, partition, step, now)
+
+    def _new_round(self, partition: Partition, choice: Choice, now: Instant) -> Round:
+        plan = plan_round(
+            partition.log,
+            choice,
+            table_bytes_max=max(self.limits.table_bytes_max // self.limits.threads, 2 * clean.SLOT_SIZE),
+            load_factor=self.limits.load_factor,
+            seed=self._entropy(16),
+            now_ms=now.wall_ms,
+        )
+        return Round(self._disk, plan)
 
     def _work_on(self, work: _Work, now: Instant) -> Run:
+        if isinstance(work.step, IndexReading):
+            return self._begin(work, work.step.run)
         rate = self.limits.io_bytes_per_second_max / self.limits.threads
         io_bytes_max = int(min(WORK_BYTES, max(rate / _JOBS_PER_SECOND, _WORK_BYTES_MIN)))
         work.resume_at_us = now.mono_us
-        return self._begin(work, partial(_work, work.round, io_bytes_max))
+        return self._begin(work, partial(_work, work.step, io_bytes_max))
 
     def _begin(self, work: _Work, job: Callable[[], object]) -> Run:
         ticket = work.ticket = self._tickets()
@@ -264,15 +273,26 @@ class Cleaning:
             self._committed(work)
         elif work.partition in self._paused:
             self._drop(work)
+        elif isinstance(work.step, IndexReading):
+            self._read(work, work.step, now)
         elif isinstance(result, Progress):
-            return self._progressed(work, result, now)
+            return self._progressed(work, work.step, result, now)
         return []
 
-    def _progressed(self, work: _Work, progress: Progress, now: Instant) -> list[Run]:
+    def _read(self, work: _Work, reading: IndexReading, now: Instant) -> None:
+        """Look again: what is due may have changed meanwhile, and a round of it begins at once now."""
+        self._drop(work)
+        self.look_at_us = now.mono_us
+        try:
+            reading.learn()
+        except StorageError as error:
+            work.directory.storage_failed(error)
+
+    def _progressed(self, work: _Work, one: Round, progress: Progress, now: Instant) -> list[Run]:
         rate = self.limits.io_bytes_per_second_max / self.limits.threads
         work.resume_at_us = Micros(work.resume_at_us + int(progress.io_bytes * 1_000_000 / rate))
         if progress.is_done:
-            log, one = work.partition.log, work.round
+            log = work.partition.log
             assert one.end_offset is not None
             log.first_dirty_offset = min(one.end_offset, log.log_end_offset)
             self._trace(
@@ -311,9 +331,9 @@ class Cleaning:
     def _failed(self, work: _Work, error: StorageError) -> None:
         """The disk refused; unless retention took a segment away that the round was still to read, which is no fault."""
         self._drop(work)
+        read = offset_of(error.path.rpartition("/")[2], LOG_SUFFIX)
         bases = {segment.base_offset for segment in work.partition.log.segments.settled}
-        read = [source for source in work.round.plan.sources if source.path == error.path]
-        if work.is_committing is None and read and read[0].base_offset not in bases:
+        if work.is_committing is None and read is not None and read not in bases:
             return
         work.directory.storage_failed(error)
 

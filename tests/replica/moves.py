@@ -56,10 +56,10 @@ class Mover(ByHand):
             assert self.send("t", value, key=key) == 0
             self.values.append(value)
 
-    def in_transaction(self, producer_id: int, sequence: int, *, committed: bool, count: int = 1) -> None:
+    def in_transaction(self, producer_id: int, sequence: int, *, committed: bool, count: int = 1, key: bytes | None = None) -> None:
         """A transaction of so many large records, and its end."""
         for number in range(count):
-            records = [(None, bytes(BIG), (), self.now.wall_ms)]
+            records = [(key, bytes(BIG), (), self.now.wall_ms)]
             batch = build_batch(records, producer_id=producer_id, producer_epoch=0, base_sequence=sequence + number, is_transactional=True)
             request = produce("t", bytes(batch), acks=ACKS_ALL)
             request.transactional_id = f"of {producer_id}"

@@ -9,6 +9,8 @@ from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopi
 from sparklog.wire.messages.fetch import FetchResponse
 from sparklog.wire.messages.produce import ProduceResponse
 from tests.broker.world import ACKS_ALL, FETCH_BY_NAME, PRODUCE_BY_NAME, World, fetch, produce, produced
+from tests.replica.moves import Mover
+from tests.replica.moves import Mover
 
 COMPACTED = {"log.cleanup.policy": "compact", "log.segment.bytes": str(1 << 20), "log.cleaner.min.cleanable.ratio": "0.1"}
 BACKOFF_MS = 15_000
@@ -118,3 +120,24 @@ def test_the_checkpoint_of_a_removed_topic_vouches_for_no_other() -> None:
     world.ask(world.node.connect(), request, 6, DeleteTopicsResponse)
     world.settle()
     assert b"t 0 " not in (world.disk.read(f"/data/{CHECKPOINT}") or b"")
+
+
+def test_who_was_aborted_is_read_beside_the_loop_before_a_log_is_compacted() -> None:
+    world = Mover(0, **COMPACTED, **{"transaction.partition.verification.enable": "false"})
+    for at in range(12):
+        world.in_transaction(41, at, committed=at % 3 > 0, key=b"k%d" % (at % 2))
+    read: list[str] = []
+
+    def note(call: str, path: str) -> None:
+        if call in ("open", "read") and path.endswith(".txnindex"):
+            read.append(path)
+
+    world.disk.restart()
+    world.start()
+    world.disk.fault = note
+    while not any("log-cleaned" in line for line in world.trace):
+        read.clear()
+        world.wait(BACKOFF_MS)
+        assert read == []
+        assert world.held, "compaction has come to a rest"
+        world.run(world.held[0])
