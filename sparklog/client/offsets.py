@@ -1,7 +1,7 @@
 """Offsets of many partitions at once, asked of their leaders or told to them, followed through leader changes."""
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
 
 from sparklog.client.cluster import NO_NODE
 from sparklog.client.failures import UnknownTopic
@@ -19,6 +19,8 @@ from sparklog.wire.messages.list_offsets import ListOffsetsPartition, ListOffset
 
 EARLIEST: Final = -2
 LATEST: Final = -1
+T = TypeVar("T")
+
 ISOLATION_LEVELS: Final[Mapping[IsolationLevel, int]] = {"read_uncommitted": 0, "read_committed": 1}
 
 
@@ -26,23 +28,77 @@ def list_offsets(
     network: Network, positions: Mapping[TopicPartition, int], *, isolation_level: IsolationLevel, deadline: Micros
 ) -> dict[TopicPartition, tuple[int, int, int]]:
     """(offset, timestamp in ms, leader epoch) of every partition; offset -1 where no record is that young."""
-    found: dict[TopicPartition, tuple[int, int, int]] = {}
-    # Asking for offsets creates no topic.
+
+    def ask(node: NodeId, asked: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int, int]]:
+        request = offsets_request(asked, isolation_level, network.settings.request_timeout_ms)
+        found: dict[TopicPartition, tuple[int, int, int]] = {}
+        for topic in network.call(request, ListOffsetsResponse, node=node, deadline=deadline).topics:
+            for told in topic.partitions:
+                code, partition = code_of(told.error_code), TopicPartition(topic.name, told.partition_index)
+                if code is ErrorCode.NONE:
+                    found[partition] = (told.offset, told.timestamp, told.leader_epoch)
+                elif not code.is_retriable:
+                    raise BrokerError(code, str(partition))
+        return found
+
+    return _of_leaders(network, positions, ask, deadline, late="no offset of {} in time")
+
+
+def delete_records(network: Network, before: Mapping[TopicPartition, int], *, deadline: Micros) -> dict[TopicPartition, int | BrokerError]:
+    """Delete the records below each offset (-1: the high watermark): the new log start, or why the leader refused.
+
+    Asking twice deletes no more than asking once, so what fails for the moment is tried again.
+    """
+
+    def tell(node: NodeId, asked: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | BrokerError]:
+        topics: dict[str, DeleteRecordsTopic] = {}
+        for partition, offset in asked.items():
+            topic = topics.setdefault(partition.topic, DeleteRecordsTopic(name=partition.topic, partitions=[]))
+            topic.partitions.append(DeleteRecordsPartition(partition_index=partition.partition, offset=offset))
+        request = DeleteRecordsRequest(topics=list(topics.values()), timeout_ms=network.settings.request_timeout_ms)
+        told: dict[TopicPartition, int | BrokerError] = {}
+        for answered in network.call(request, DeleteRecordsResponse, node=node, deadline=deadline).topics:
+            for result in answered.partitions:
+                code, partition = code_of(result.error_code), TopicPartition(answered.name, result.partition_index)
+                if code is ErrorCode.NONE:
+                    told[partition] = result.low_watermark
+                elif not code.is_retriable:
+                    told[partition] = BrokerError(code, str(partition))
+        return told
+
+    return _of_leaders(network, before, tell, deadline, late="the records of {} were not deleted in time")
+
+
+def _of_leaders(
+    network: Network,
+    wanted: Mapping[TopicPartition, int],
+    ask: Callable[[NodeId, Mapping[TopicPartition, int]], dict[TopicPartition, T]],
+    deadline: Micros,
+    *,
+    late: str,
+) -> dict[TopicPartition, T]:
+    """What the leaders say of all partitions; of those that `ask` leaves out they are asked again."""
+    told: dict[TopicPartition, T] = {}
+    # Asking about partitions creates no topic.
     was_allowed, network.allow_auto_create = network.allow_auto_create, False
     try:
-        for topic in dict.fromkeys(partition.topic for partition in positions):
+        for topic in dict.fromkeys(partition.topic for partition in wanted):
             network.wait_for_topic(topic, deadline, is_patient=False)
-        while missing := [partition for partition in positions if partition not in found]:
+        while missing := [partition for partition in wanted if partition not in told]:
             for node, partitions in _by_leader(network, missing, deadline).items():
-                _ask(network, node, {p: positions[p] for p in partitions}, isolation_level, deadline, found)
-            if len(found) < len(positions):
+                try:
+                    told |= ask(node, {partition: wanted[partition] for partition in partitions})
+                except (ConnectionFailed, RequestTimeout):
+                    if now_us() >= deadline:
+                        raise
+            if len(told) < len(wanted):
                 if now_us() >= deadline:
-                    raise RequestTimeout(f"no offset of {next(p for p in positions if p not in found)} in time")
+                    raise RequestTimeout(late.format(next(partition for partition in missing if partition not in told)))
                 network.cluster.refresh_soon()
                 network.rest(network.settings.retry_backoff_ms * 1000)
     finally:
         network.allow_auto_create = was_allowed
-    return found
+    return told
 
 
 def offsets_request(positions: Mapping[TopicPartition, int], isolation_level: IsolationLevel, timeout_ms: int) -> ListOffsetsRequest:
@@ -71,74 +127,3 @@ def _by_leader(network: Network, partitions: list[TopicPartition], deadline: Mic
         elif now_us() >= deadline:
             raise RequestTimeout(f"{partition} has no leader")
     return led
-
-
-def _ask(
-    network: Network,
-    node: NodeId,
-    positions: Mapping[TopicPartition, int],
-    isolation_level: IsolationLevel,
-    deadline: Micros,
-    found: dict[TopicPartition, tuple[int, int, int]],
-) -> None:
-    request = offsets_request(positions, isolation_level, network.settings.request_timeout_ms)
-    try:
-        reply = network.call(request, ListOffsetsResponse, node=node, deadline=deadline)
-    except (ConnectionFailed, RequestTimeout):
-        if now_us() >= deadline:
-            raise
-        return
-    for topic in reply.topics:
-        for told in topic.partitions:
-            code = code_of(told.error_code)
-            if code is ErrorCode.NONE:
-                found[TopicPartition(topic.name, told.partition_index)] = (told.offset, told.timestamp, told.leader_epoch)
-            elif not code.is_retriable:
-                raise BrokerError(code, f"{topic.name}-{told.partition_index}")
-
-
-def delete_records(network: Network, before: Mapping[TopicPartition, int], *, deadline: Micros) -> dict[TopicPartition, int | BrokerError]:
-    """Delete the records below each offset (-1: the high watermark): the new log start, or why the leader refused.
-
-    Asking twice deletes no more than asking once, so what fails for the moment is tried again.
-    """
-    told: dict[TopicPartition, int | BrokerError] = {}
-    was_allowed, network.allow_auto_create = network.allow_auto_create, False
-    try:
-        for topic in dict.fromkeys(partition.topic for partition in before):
-            network.wait_for_topic(topic, deadline, is_patient=False)
-        while missing := [partition for partition in before if partition not in told]:
-            for node, partitions in _by_leader(network, missing, deadline).items():
-                _tell(network, node, {p: before[p] for p in partitions}, deadline, told)
-            if len(told) < len(before):
-                if now_us() >= deadline:
-                    raise RequestTimeout(f"the records of {next(p for p in before if p not in told)} were not deleted in time")
-                network.cluster.refresh_soon()
-                network.rest(network.settings.retry_backoff_ms * 1000)
-    finally:
-        network.allow_auto_create = was_allowed
-    return told
-
-
-def _tell(
-    network: Network, node: NodeId, before: Mapping[TopicPartition, int], deadline: Micros, told: dict[TopicPartition, int | BrokerError]
-) -> None:
-    topics: dict[str, DeleteRecordsTopic] = {}
-    for partition, offset in before.items():
-        topic = topics.setdefault(partition.topic, DeleteRecordsTopic(name=partition.topic, partitions=[]))
-        topic.partitions.append(DeleteRecordsPartition(partition_index=partition.partition, offset=offset))
-    request = DeleteRecordsRequest(topics=list(topics.values()), timeout_ms=network.settings.request_timeout_ms)
-    try:
-        reply = network.call(request, DeleteRecordsResponse, node=node, deadline=deadline)
-    except (ConnectionFailed, RequestTimeout):
-        if now_us() >= deadline:
-            raise
-        return
-    for answered in reply.topics:
-        for result in answered.partitions:
-            code = code_of(result.error_code)
-            partition = TopicPartition(answered.name, result.partition_index)
-            if code is ErrorCode.NONE:
-                told[partition] = result.low_watermark
-            elif not code.is_retriable:
-                told[partition] = BrokerError(code, str(partition))
