@@ -10,7 +10,6 @@ from sparklog.wire.messages.fetch import FetchResponse
 from sparklog.wire.messages.produce import ProduceResponse
 from tests.broker.world import ACKS_ALL, FETCH_BY_NAME, PRODUCE_BY_NAME, World, fetch, produce, produced
 from tests.replica.moves import Mover
-from tests.replica.moves import Mover
 
 COMPACTED = {"log.cleanup.policy": "compact", "log.segment.bytes": str(1 << 20), "log.cleaner.min.cleanable.ratio": "0.1"}
 BACKOFF_MS = 15_000
