@@ -15,6 +15,9 @@ from sparklog.model import ZERO_UUID, Micros, TopicPartition, Uuid
 from sparklog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 
 FETCH_BYTES: Final = 8 << 20
+FETCH_BYTES_MIN: Final = 64 << 10
+BYTES_PER_OFFSET: Final = 1024
+"""A record's size until some were seen; on the large side, since one Fetch more costs more than some bytes too many."""
 VERSION_BEFORE_TOPIC_IDS: Final = 12
 LOOKS_MAX: Final = 3
 """How often brokers are asked for a topic: one may not have heard of it yet, or still tell of the one that had its name before."""
@@ -46,17 +49,18 @@ class RangeReader:
         self._find(topic_partition, topic_id)
         offset = start
         deadline = self._deadline()
-        fetch = _Fetch(topic_partition, topic_id, offset)
+        fetch = _Fetch(topic_partition, topic_id, offset, self._bytes_for(limit - offset, BYTES_PER_OFFSET))
         # The answer to a Fetch that nobody waits for any more is passed over: its token is another one.
         while offset < limit:
             told = self._answer(fetch, deadline)
             records = None if told is None else self._records(topic_partition, told, offset, deadline)
             if told is None or records is None:
-                fetch = _Fetch(topic_partition, topic_id, offset)
+                fetch = _Fetch(topic_partition, topic_id, offset, fetch.bytes_max)
                 continue
-            views, offset = self._cut(topic_partition, told, records, offset, limit)
-            deadline = self._deadline()
-            fetch = _Fetch(topic_partition, topic_id, offset)
+            views, next_offset = self._cut(topic_partition, told, records, offset, limit)
+            per_offset = len(records) / (next_offset - offset)
+            offset, deadline = next_offset, self._deadline()
+            fetch = _Fetch(topic_partition, topic_id, offset, self._bytes_for(limit - offset, per_offset))
             if offset < limit:
                 self._send(fetch)
             # Nothing of ours may hold the bytes while the next ones arrive, else their buffer cannot be used again.
@@ -75,6 +79,10 @@ class RangeReader:
         self.close()
 
     # -- inside ---------------------------------------------------------------------------------------------------------------------------
+
+    def _bytes_for(self, offsets: int, per_offset: float) -> int:
+        """Bytes to ask for: what lies beyond a range is carried for nothing, and what is left of it needs one Fetch more."""
+        return min(self._fetch_bytes, max(FETCH_BYTES_MIN, int(offsets * per_offset * 5 / 4)))
 
     def _deadline(self) -> Micros:
         return Micros(now_us() + self._settings.default_api_timeout_ms * 1000)
@@ -123,12 +131,12 @@ class RangeReader:
             partition=partition.partition,
             current_leader_epoch=view.leader_epoch,
             fetch_offset=fetch.offset,
-            partition_max_bytes=self._fetch_bytes,
+            partition_max_bytes=fetch.bytes_max,
         )
         request = FetchRequest(
             max_wait_ms=self._settings.fetch_max_wait_ms,
             min_bytes=1,
-            max_bytes=self._fetch_bytes,
+            max_bytes=fetch.bytes_max,
             isolation_level=self._isolation,
             topics=[FetchTopic(topic=partition.topic, topic_id=topic_id, partitions=[asked])],
         )
@@ -199,11 +207,12 @@ class RangeReader:
 class _Fetch:
     """One Fetch: the token of its request."""
 
-    __slots__ = ("is_sent", "last_error", "offset", "topic_id", "topic_partition")
+    __slots__ = ("bytes_max", "is_sent", "last_error", "offset", "topic_id", "topic_partition")
 
-    def __init__(self, topic_partition: TopicPartition, topic_id: Uuid, offset: int) -> None:
+    def __init__(self, topic_partition: TopicPartition, topic_id: Uuid, offset: int, bytes_max: int) -> None:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.offset = offset
+        self.bytes_max = bytes_max
         self.is_sent = False
         self.last_error: SparklogError | None = None

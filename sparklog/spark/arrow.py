@@ -27,7 +27,6 @@ from sparklog.spark.decoding import AS_THEY_ARE, Decoding
 from sparklog.spark.schema import CORRUPT, arrow_schema
 
 _FLAGS = {"key": KEY, "value": VALUE, "offset": OFFSET, "timestamp": TIMESTAMP, "timestampType": TIMESTAMP_TYPE, "headers": HEADERS}
-_ROWS_MIN = 1 << 14
 
 
 class ArrowColumns:
@@ -82,7 +81,7 @@ class ArrowColumns:
     def _make_constants(self, rows: int) -> None:
         if rows <= self._constant_rows:
             return
-        self._constant_rows = rows = max(rows, 2 * self._constant_rows, _ROWS_MIN)
+        self._constant_rows = rows = max(rows, 2 * self._constant_rows)
         self._topics = pa.repeat(pa.scalar(self._partition.topic, pa.string()), rows)
         self._partitions = pa.repeat(pa.scalar(self._partition.partition, pa.int32()), rows)
 
