@@ -3,13 +3,15 @@
     commit(b)   1 fence           every older committer's decision will be refused
                 2 last_decision   read to the end
                 3 check           decided b already: that one counts, ours become strays; decided later: refuse
-                                  else the one before is finished first, and all of ours must be ongoing
-                4 decide          THE commit point
+                                  else the one before is finished first, the decision is written, and all of ours must be ongoing
+                4 decide          the transaction that holds the decision is committed: THE commit point
                 5 end_all         commit each transaction that the decision names, note that it is finished
-                6 sweep           abort every other open transaction of the sink
+                6 sweep           condemn every other open transaction of the sink, and abort it
     abort(b)    fence, last_decision, end_all of what is decided, sweep
 
 Between any two steps `at` is told the name of the step that is done. A process that dies there leaves what the next committer needs.
+A process that sleeps there may wake at any time: what it wants is then refused (decide, condemn: it was fenced, or its time was up), or was
+settled before it fell asleep (end_all, and the aborts of what is condemned).
 """
 
 import warnings
@@ -18,7 +20,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from sparklog.client.admin_calls import ItemsFailed
 from sparklog.client.decision_log import DecisionLog, LastDecision
-from sparklog.client.decisions import Decision, coordinator_id, prefix_of, sink_name
+from sparklog.client.decisions import CONDEMNED_MAX, Decision, coordinator_id, prefix_of, sink_name
 from sparklog.client.failures import TransactionError
 from sparklog.client.transaction_states import ProducerIdentity
 from sparklog.client.transport import entropy, instant
@@ -32,8 +34,9 @@ Older = Literal["refuse", "skip"]
 
 _COMMITTED: Final = ("PrepareCommit", "CompleteCommit")
 _SHOWN: Final = 3
-_HASTE_MS_MAX: Final = 5_000
-"""How much of a transaction's time has to be left for a decision, or a twentieth: no decision may come after the brokers looked."""
+_HASTE_MS_MAX: Final = 15_000
+"""How much of a transaction's time has to be left beyond the coordinator's own, or a tenth: brokers look for what is late every ten
+seconds, and their clocks differ."""
 _BATCH_DIGITS_MAX: Final = 19
 
 
@@ -60,7 +63,7 @@ class Committer:
         self._admin = log.admin
 
     def at(self, step: str) -> None:
-        """A step is done: "fence", "last_decision", "check", "decide", "end_all", "sweep"."""
+        """A step is done: "fence", "last_decision", "check", "decide", "end_all", "condemn" (if anything is), "sweep"."""
 
     # -- what is asked for ----------------------------------------------------------------------------------------------------------------
 
@@ -87,14 +90,13 @@ class Committer:
             self._finish(last)
         else:
             self._finish_other(last, query)
-            self.check(transactions, batch)
-            self.at("check")
             sorted_ends = {topic: dict(sorted(of_topic.items())) for topic, of_topic in sorted(ends.items())}
             decided = Decision(self.identity, query, batch, entropy(16).hex(), tuple(transactions), sorted_ends, is_job)
             try:
                 self.decide(decided)
             except TransactionError:
                 if is_fenced_anew:
+                    self.check(transactions, batch)  # if it was time that was up, that tells
                     raise
                 # Spark has several processes commit for one query, in turn where queries run side by side: what was kept here may have been
                 # fenced by our own. From the beginning, then: where it was another driver, that tells.
@@ -106,6 +108,8 @@ class Committer:
         is_other_query = last is not None and last.decision.query != query  # whose batches had numbers of their own
         self.sweep(decided, batch_max=None if is_other_query else decided.batch)
         self.at("sweep")
+        if is_job:
+            self._log.resign(self.sink)  # nobody comes again
 
     def abort(self, query: str | None, batch: int, transactions: Sequence[ProducerIdentity] = (), *, is_whole: bool = False) -> None:
         """Make a batch not count, unless it is decided: then it is committed, since it may be `commit` that failed on the way.
@@ -119,15 +123,14 @@ class Committer:
         self.at("last_decision")
         if last is not None and last.decision.query == query and last.decision.batch > batch:
             # Another driver is ahead of this one, and all that is open is its own, but for these.
-            self.end([one for one in transactions if one not in last.decision.transactions], is_commit=False)
+            self.sweep(last.decision, batch_max=-1, own=transactions)
             return
         if last is not None:
             self._finish(last)
             self.at("end_all")
         decided_batch = -1 if last is None or last.decision.query != query else last.decision.batch
-        if is_whole and decided_batch < batch:
-            self.end(transactions, is_commit=False)
-        self.sweep(None if last is None else last.decision, batch_max=decided_batch if is_whole else batch, is_anew=True)
+        own = transactions if decided_batch < batch else ()
+        self.sweep(None if last is None else last.decision, batch_max=decided_batch if is_whole else batch, own=own)
         self.at("sweep")
 
     def resolve(self, *, accepts_loss: bool = False) -> tuple[Decision | None, int]:
@@ -146,7 +149,7 @@ class Committer:
                 self._warn(f"the loss is accepted: {lost}")
                 self._log.finish(last.decision)
         decided = None if last is None else last.decision
-        return decided, self.sweep(decided, is_anew=True)
+        return decided, self.sweep(decided)
 
     # -- the steps ------------------------------------------------------------------------------------------------------------------------
 
@@ -160,11 +163,11 @@ class Committer:
 
     def check(self, transactions: Sequence[ProducerIdentity], batch: int) -> None:
         """Step 3: every transaction is ongoing, with the producer id and epoch that its task told, with time left; raises BatchNotWhole."""
-        told, now_ms = self._described(transactions), instant().wall_ms
+        told, now_ms, condemned = self._described(transactions), instant().wall_ms, self._log.condemned(self.sink)
         wrong = [
             f"{one.transactional_id} is {_shown(told.get(one.transactional_id))}"
             for one in transactions
-            if not _is_ongoing(one, told, now_ms)
+            if one.transactional_id in condemned or not _is_ongoing(one, told, now_ms + self._log.coordinator_timeout_ms)
         ]
         if wrong:
             raise BatchNotWhole(
@@ -174,8 +177,13 @@ class Committer:
             )
 
     def decide(self, decision: Decision) -> None:
-        """Step 4."""
-        self._log.decide(decision)
+        """Steps 3 and 4: the check lies inside the transaction that decides, so no time passes unseen between the two."""
+
+        def check() -> None:
+            self.check(decision.transactions, decision.batch)
+            self.at("check")
+
+        self._log.decide(decision, check)
 
     def end_all(self, decision: Decision) -> None:
         """Step 5: commit what a decision names, again where it was tried before; raises TransactionsLost."""
@@ -200,33 +208,33 @@ class Committer:
         if forgotten:
             self._warn(f"the brokers have forgotten {len(forgotten)} transactions of batch {decision.batch}, which ended long ago")
 
-    def sweep(self, decided: Decision | None, *, batch_max: int | None = None, is_anew: bool = False) -> int:
-        """Step 6: abort what is open under the sink's name and not decided, of batches up to `batch_max`; tells how many.
+    def sweep(self, decided: Decision | None, *, batch_max: int | None = None, own: Sequence[ProducerIdentity] = ()) -> int:
+        """Step 6: abort what is open under the sink's name and not decided, of batches up to `batch_max`, and `own`; tells how many.
 
-        What ends meanwhile has ended. A driver that was paused may come here long after a newer one took over: the batches after its own
-        are the newer one's, and may be decided by now; so may be its own batch where it decided nothing (`is_anew`: who decides on what is
-        found is fenced first), or any where the newer one runs another query. Where somebody else has decided last, all is left to them.
+        A driver that was paused may come here long after a newer one took over: then it may condemn nothing, and all is left to that one.
+        A newer one that comes later knows what is condemned, and does not decide on it, however late the aborts are.
         """
         kept = {coordinator_id(self.sink), *(one.transactional_id for one in (decided.transactions if decided is not None else ()))}
-        found = self._admin.list_transactions(states=["Ongoing"], prefix=prefix_of(self.sink))
-        strays = [one.transactional_id for one in found if one.transactional_id not in kept]
-        if batch_max is not None:
-            strays = [name for name in strays if _batch_of(name) <= batch_max]
-        if not strays:
-            return 0
-        told = self._describe(strays)
-        open_now = [
-            ProducerIdentity(name, told[name].producer_id, told[name].producer_epoch)
-            for name in strays
-            if name in told and told[name].state == "Ongoing"
-        ]
-        if is_anew and open_now:
-            self.fence(is_anew=True)
-        newest = self.last_decision() if open_now else None
-        if newest is not None and (decided is None or newest.decision.unique != decided.unique):
-            return 0
-        self.end(open_now, is_commit=False)
-        return len(open_now)
+        # What is condemned already stays so: it goes first, since a record takes the place of the one before.
+        condemned = self._log.condemned(self.sink)
+        doomed = condemned | {one.transactional_id for one in own}
+        found = [one.transactional_id for one in self._admin.list_transactions(states=["Ongoing"], prefix=prefix_of(self.sink))]
+        strays = [name for name in found if name not in kept and (batch_max is None or _batch_of(name) <= batch_max or name in doomed)]
+        told = self._describe(sorted(strays, key=lambda name: name not in condemned))
+        open_now = [ProducerIdentity(name, one.producer_id, one.producer_epoch) for name, one in told.items() if one.state == "Ongoing"]
+        aborted = 0
+        try:
+            for start in range(0, len(open_now), CONDEMNED_MAX):
+                lot = open_now[start : start + CONDEMNED_MAX]
+                self._log.condemn(self.sink, lot)
+                self.at("condemn")
+                self.end(lot, is_commit=False)
+                aborted += len(lot)
+            if open_now:
+                self._log.condemn(self.sink, ())
+        except TransactionError:
+            pass  # fenced: all that is left is the newer driver's
+        return aborted
 
     def end(self, identities: Sequence[ProducerIdentity], *, is_commit: bool) -> dict[str, ErrorCode]:
         """End transactions; tells those that cannot be ended so, by what the broker says. Raises where no broker could be asked."""
@@ -305,13 +313,13 @@ def _batch_of(transactional_id: str) -> int:
     return int(batch) if batch.isdecimal() and len(batch) <= _BATCH_DIGITS_MAX else 0
 
 
-def _is_ongoing(one: ProducerIdentity, told: "Mapping[str, TransactionDescription]", now_ms: int) -> bool:
+def _is_ongoing(one: ProducerIdentity, told: "Mapping[str, TransactionDescription]", until_ms: int) -> bool:
     described = told.get(one.transactional_id)
     if described is None or described.state != "Ongoing":
         return False
     # A broker that looks for a decision once the time is over, and finds none, aborts: nobody may decide after that.
-    over_ms = described.start_time_ms + described.timeout_ms - min(_HASTE_MS_MAX, described.timeout_ms // 20)
-    return now_ms < over_ms and (described.producer_id, described.producer_epoch) == (one.producer_id, one.producer_epoch)
+    over_ms = described.start_time_ms + described.timeout_ms - min(_HASTE_MS_MAX, described.timeout_ms // 10)
+    return until_ms < over_ms and (described.producer_id, described.producer_epoch) == (one.producer_id, one.producer_epoch)
 
 
 def _shown(described: "TransactionDescription | None") -> str:

@@ -2,10 +2,14 @@
 
     fence(sink) ─► every older one is shut out    last(sink) ─► the last decision, and whether it is finished
     decide(decision) ─► the commit point          finish(decision) ─► its transactions are all committed
+    condemn(sink, transactions) ─► nobody can decide on them    condemned(sink) ─► as of the last `last`
+
+Decisions and what is condemned stand in one order, that of the coordinator's transactions: whoever was fenced writes neither.
 
 What was read stays known, so the next read begins where this one ended. Connections are kept as long as the object; one thread at a time.
 """
 
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
@@ -16,27 +20,31 @@ from sparklog.client.decisions import (
     PARTITION_COUNT,
     RECORD_BYTES_MAX,
     TOPIC,
+    About,
     Decision,
     coordinator_id,
-    decision_key,
+    decode_condemned,
     decode_decision,
+    encode_condemned,
     encode_decision,
-    finished_key,
+    key_of,
     key_told,
     partition_of,
 )
-from sparklog.client.failures import OffsetOutOfRange, UnknownTopic
+from sparklog.client.failures import DeliveryFailed, OffsetOutOfRange, UnknownTopic
 from sparklog.client.ranges import RangeReader
 from sparklog.client.settings import ClientSettings
+from sparklog.client.transaction_errors import of_batch
+from sparklog.client.transaction_states import ProducerIdentity
 from sparklog.client.transport import instant, now_us
 from sparklog.client.writer import BatchWriter
-from sparklog.errors import ErrorCode, SettingsError, SparklogError
+from sparklog.errors import BrokerError, ErrorCode, SettingsError, SparklogError
 from sparklog.model import Micros, TopicPartition
 from sparklog.record.batch import build_batch, decode_records
 
 REPLICAS: Final = 3
-COORDINATOR_TIMEOUT_MS: Final = 30_000
-"""How long the decisions of other sinks may have to wait for one whose driver died while it decided."""
+COORDINATOR_TIMEOUT_MS_MAX: Final = 30_000
+"""How long the decisions of other sinks may have to wait for one whose driver died while it decided; of shorter transactions, a quarter."""
 KEPT_MAX: Final = 8
 """Sinks of which a coordinator's connection and the last decision are kept; of more, those that were used last."""
 FENCE_KEPT_US: Final = 60_000_000
@@ -53,12 +61,11 @@ class LastDecision(NamedTuple):
 class _Seen:
     """What was read about one sink, up to `offset`."""
 
-    __slots__ = ("decision", "finished", "offset")
+    __slots__ = ("offset", "values")
 
     def __init__(self) -> None:
         self.offset = -1
-        self.decision: bytes | None = None
-        self.finished = b""
+        self.values: dict[About, bytes | None] = {}
 
 
 class _Coordinator(NamedTuple):
@@ -71,6 +78,7 @@ class DecisionLog:
 
     def __init__(self, settings: ClientSettings) -> None:
         self.settings = replace(settings, acks="all", enable_idempotence=True, transactional_id=None)
+        self.coordinator_timeout_ms = min(COORDINATOR_TIMEOUT_MS_MAX, settings.transaction_timeout_ms // 4)
         self.admin = Admin.from_settings(self.settings)
         self._reader: RangeReader | None = None
         self._plain: BatchWriter | None = None
@@ -90,7 +98,9 @@ class DecisionLog:
         if kept is not None and not is_anew and now_us() - kept.used_us < FENCE_KEPT_US:
             return False
         self.resign(sink)
-        writer = BatchWriter(replace(self.settings, transactional_id=coordinator_id(sink), transaction_timeout_ms=COORDINATOR_TIMEOUT_MS))
+        writer = BatchWriter(
+            replace(self.settings, transactional_id=coordinator_id(sink), transaction_timeout_ms=self.coordinator_timeout_ms)
+        )
         try:
             writer.init()
         except BaseException:
@@ -129,22 +139,48 @@ class DecisionLog:
             self._read(sink, partition, seen, end)
         except OffsetOutOfRange:
             self._read(sink, partition, self._from_the_beginning(sink, partition), end)
-        seen = self._seen[sink]
-        if seen.decision is None:
+        values = self._seen[sink].values
+        decided = values.get(About.DECISION)
+        if decided is None:
             return None
-        decision = decode_decision(sink, seen.decision)
-        return LastDecision(decision, seen.finished == decision.unique.encode())
+        decision = decode_decision(sink, decided)
+        return LastDecision(decision, values.get(About.FINISHED) == decision.unique.encode())
 
-    def decide(self, decision: Decision) -> None:
-        """Write the decision in the coordinator's transaction and commit that; after an error it may or may not have been decided."""
-        sink = decision.sink
+    def condemned(self, sink: str) -> frozenset[str]:
+        """The transactional ids that `last` found condemned."""
+        seen = self._seen.get(sink)
+        value = None if seen is None else seen.values.get(About.CONDEMNED)
+        return frozenset() if value is None else frozenset(one.transactional_id for one in decode_condemned(sink, value))
+
+    def decide(self, decision: Decision, check: Callable[[], None]) -> None:
+        """Write the decision in the coordinator's transaction, `check` what it names, and commit.
+
+        So a broker that looks for decisions after `check` found all well waits for this one, and a driver that sleeps here for longer than
+        `coordinator_timeout_ms` decides nothing. After an error of `check` nothing is decided; after another it may be or not.
+        """
+        self._write(decision.sink, About.DECISION, encode_decision(decision), check)
+
+    def condemn(self, sink: str, transactions: Sequence[ProducerIdentity]) -> None:
+        """Rule out that any of these is ever decided on, in place of those condemned before.
+
+        Raises TransactionError if somebody has fenced this one since its `fence`: then it is for them to decide what becomes of all.
+        """
+        self._write(sink, About.CONDEMNED, encode_condemned(sink, transactions) if transactions else None)
+
+    def _write(self, sink: str, about: About, value: bytes | None, check: Callable[[], None] | None = None) -> None:
         self.make_topic()
         partition = self._partition(sink)
-        record = build_batch([(decision_key(sink), encode_decision(decision), (), instant().wall_ms)])
+        record = build_batch([(key_of(sink, about), value, (), instant().wall_ms)])
         writer = self._coordinators[sink].writer
         try:
             writer.begin()
             writer.add(partition.topic, partition.partition, record, 1)
+            if check is not None:
+                try:
+                    writer.flush()
+                except (BrokerError, DeliveryFailed) as error:
+                    raise of_batch(error, coordinator_id(sink)) from None
+                check()  # where it raises, whoever fences next ends what is open
             writer.commit()
         except BaseException:
             self.resign(sink)
@@ -156,9 +192,9 @@ class DecisionLog:
         sink, now_ms = decision.sink, instant().wall_ms
         partition = self._partition(sink)
         if decision.is_job:
-            record = build_batch([(decision_key(sink), None, (), now_ms)])
+            record = build_batch([(key_of(sink, About.DECISION), None, (), now_ms)])
         else:
-            record = build_batch([(finished_key(sink), decision.unique.encode(), (), now_ms)])
+            record = build_batch([(key_of(sink, About.FINISHED), decision.unique.encode(), (), now_ms)])
         if self._plain is None:
             # Nobody waits for a disk: where this note is lost, the ends are asked for once more, and nothing changes by that.
             self._plain = BatchWriter(replace(self.settings, acks="1", enable_idempotence=False))
@@ -170,7 +206,6 @@ class DecisionLog:
             self._plain = None
             raise
         if decision.is_job:
-            self.resign(sink)
             self._seen.pop(sink, None)
 
     # -- the topic ------------------------------------------------------------------------------------------------------------------------
@@ -217,10 +252,8 @@ class DecisionLog:
             for view in self._reader.read(partition.topic, partition.partition, seen.offset, end):
                 for record in decode_records(view, seen.offset):
                     told = key_told(record.key)
-                    if told == (sink, True):
-                        seen.finished = record.value or b""
-                    elif told == (sink, False):
-                        seen.decision = record.value
+                    if told is not None and told[0] == sink:
+                        seen.values[told[1]] = record.value
         except BaseException:
             self._reader.close()
             self._reader = None
@@ -242,7 +275,7 @@ class DecisionLog:
                 for view in reader.read(partition.topic, partition.partition, begin, end):
                     for record in decode_records(view, begin):
                         told = key_told(record.key)
-                        if told is None or told[1]:
+                        if told is None or told[1] is not About.DECISION:
                             continue
                         if record.value is None:
                             found.pop(told[0], None)

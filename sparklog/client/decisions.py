@@ -4,14 +4,18 @@
     ids       sl.<sink>.<batch>.<partition>.<unique>    one attempt of a task, its transaction used once
               sl.<sink>.coord                           whoever decides: initialising it fences all who decided before
     records   key <sink>            -> Decision: these transactions are the batch, whoever ends them
+              key <sink>.condemned  -> these are to be aborted: no later decision may name one
               key <sink>.finished   -> the `unique` of the decision whose transactions are all committed
 
-Both keys of a sink lie in one partition. Only the last decision of a sink matters, since a decision is written when the one before is
-finished; so compaction keeps all there is to know. It is JSON, so that a person can read it with any consumer.
+The keys of a sink lie in one partition; the first two are written in the coordinator's transaction. Only the last decision of a sink
+matters, since a decision is written when the one before is finished; so compaction keeps all there is to know. It is JSON, so that a person
+can read it with any consumer.
 """
 
 import base64
 import hashlib
+from collections.abc import Sequence
+from enum import StrEnum
 from typing import Final
 
 import msgspec
@@ -28,10 +32,19 @@ RECORD_BYTES_MAX: Final = 4 << 20
 """The topic's `max.message.bytes`: as much as a `BatchWriter` puts into one request."""
 VALUE_BYTES_MAX: Final = RECORD_BYTES_MAX - 65_536
 """Of a decision: some 60 000 tasks."""
+CONDEMNED_MAX: Final = 30_000
+"""Transactions that one record condemns: fewer than `VALUE_BYTES_MAX` has room for."""
 _SINK_CHARACTERS: Final = 22
 _COORDINATOR: Final = "coord"
-_FINISHED: Final = ".finished"
 _VERSION: Final = 1
+
+
+class About(StrEnum):
+    """What a record of a sink tells; the value is the end of its key."""
+
+    DECISION = ""
+    CONDEMNED = ".condemned"
+    FINISHED = ".finished"
 
 
 class DecisionUnreadable(SparklogError):
@@ -73,6 +86,13 @@ class _Value(msgspec.Struct):
     transactions: list[tuple[str, int, int]]
     ends: dict[str, dict[int, int]] = {}
     is_job: bool = False
+
+
+class _Condemned(msgspec.Struct):
+    """The record's value; transactions as in a decision."""
+
+    version: int
+    transactions: list[tuple[str, int, int]]
 
 
 # -- names --------------------------------------------------------------------------------------------------------------------------------
@@ -124,32 +144,24 @@ def partition_of(sink: str, partition_count: int) -> int:
 # -- records ------------------------------------------------------------------------------------------------------------------------------
 
 
-def decision_key(sink: str) -> bytes:
-    """The key of a sink's decision."""
-    return sink.encode()
+def key_of(sink: str, about: About) -> bytes:
+    """The key of a sink's record."""
+    return (sink + about).encode()
 
 
-def finished_key(sink: str) -> bytes:
-    """The key that tells which decision of a sink is finished."""
-    return (sink + _FINISHED).encode()
-
-
-def key_told(key: bytes | None) -> tuple[str, bool] | None:
-    """The sink of a record, and whether the record tells what is finished; None for a key of nobody."""
+def key_told(key: bytes | None) -> tuple[str, About] | None:
+    """The sink of a record, and what the record tells; None for a key of nobody."""
     try:
         text = (key or b"").decode("ascii")
     except UnicodeDecodeError:
         return None
-    sink = text.removesuffix(_FINISHED)
-    return (sink, sink != text) if is_sink_name(sink) else None
+    sink, end = text[:_SINK_CHARACTERS], text[_SINK_CHARACTERS:]
+    return (sink, About(end)) if is_sink_name(sink) and end in list(About) else None
 
 
 def encode_decision(decision: Decision) -> bytes:
     """The value of a decision's record; raises DecisionTooLarge."""
-    prefix = prefix_of(decision.sink)
-    named: list[tuple[str, int, int]] = [
-        (one.transactional_id.removeprefix(prefix), one.producer_id, one.producer_epoch) for one in decision.transactions
-    ]
+    named = _named(decision.sink, decision.transactions)
     value = msgspec.json.encode(
         _Value(
             _VERSION,
@@ -182,11 +194,35 @@ def decode_decision(sink: str, value: bytes) -> Decision:
         )
     if sink_name(told.identity) != sink:
         raise DecisionUnreadable(f"the decision of sink {sink} in {TOPIC} is of another sink: {told.identity!r}")
+    return Decision(told.identity, told.query, told.batch, told.unique, _identities(sink, told.transactions), told.ends, told.is_job)
+
+
+def encode_condemned(sink: str, transactions: Sequence[ProducerIdentity]) -> bytes:
+    """The value of the record that condemns transactions of a sink."""
+    return msgspec.json.encode(_Condemned(_VERSION, _named(sink, transactions)))
+
+
+def decode_condemned(sink: str, value: bytes) -> tuple[ProducerIdentity, ...]:
+    """The transactions that a sink's record condemns; raises DecisionUnreadable."""
+    try:
+        told = msgspec.json.decode(value, type=_Condemned)
+    except msgspec.MsgspecError as error:
+        raise DecisionUnreadable(f"what is condemned of sink {sink} in {TOPIC} cannot be read: {error}") from None
+    if told.version != _VERSION:
+        raise DecisionUnreadable(
+            f"what is condemned of sink {sink} in {TOPIC} has version {told.version}, where {_VERSION} is known: update sparklog"
+        )
+    return _identities(sink, told.transactions)
+
+
+def _named(sink: str, transactions: Sequence[ProducerIdentity]) -> list[tuple[str, int, int]]:
     prefix = prefix_of(sink)
-    transactions = tuple(
-        ProducerIdentity(prefix + end, ProducerId(number), ProducerEpoch(epoch)) for end, number, epoch in told.transactions
-    )
-    return Decision(told.identity, told.query, told.batch, told.unique, transactions, told.ends, told.is_job)
+    return [(one.transactional_id.removeprefix(prefix), one.producer_id, one.producer_epoch) for one in transactions]
+
+
+def _identities(sink: str, named: Sequence[tuple[str, int, int]]) -> tuple[ProducerIdentity, ...]:
+    prefix = prefix_of(sink)
+    return tuple(ProducerIdentity(prefix + end, ProducerId(number), ProducerEpoch(epoch)) for end, number, epoch in named)
 
 
 def is_readable(value: bytes) -> bool:

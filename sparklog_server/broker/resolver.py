@@ -15,7 +15,7 @@ import msgspec
 
 from sparklog.client.chunk import Aborted, whole_batches, without_aborted
 from sparklog.client.cluster import NO_NODE, Cluster
-from sparklog.client.decisions import TOPIC, is_coordinator, is_readable, key_told, names, partition_of, sink_of
+from sparklog.client.decisions import TOPIC, About, is_coordinator, is_readable, key_told, names, partition_of, sink_of
 from sparklog.client.settings import ClientSettings
 from sparklog.client.transaction_states import ProducerIdentity
 from sparklog.errors import DecodeError, ErrorCode, SparklogError
@@ -270,7 +270,7 @@ class SinkResolver:
         for view in without_aborted(at, records, headers, Aborted(told.aborted_transactions or [])):
             for record in decode_records(view, position):
                 key = key_told(record.key)
-                if key is not None and not key[1] and key[0] in self._decisions:
+                if key is not None and key[1] is About.DECISION and key[0] in self._decisions:
                     self._decisions[key[0]] = record.value
         if not headers:
             raise DecodeError(f"{at} at offset {position}: no whole batch", 0)

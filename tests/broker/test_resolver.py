@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparklog.client.decisions import TOPIC, Decision, decision_key, encode_decision, partition_of, sink_name, task_id
+from sparklog.client.decisions import TOPIC, About, Decision, encode_decision, key_of, partition_of, sink_name, task_id
 from sparklog.client.settings import ClientSettings
 from sparklog.client.transaction_states import ProducerIdentity
 from sparklog.errors import ErrorCode
@@ -29,7 +29,7 @@ from sparklog_server.coordinator.txn.events import Answer
 SINK = sink_name("s")
 OURS = ProducerIdentity(task_id(SINK, 0, 0, "aa"), ProducerId(7), ProducerEpoch(0))
 STRAY = ProducerIdentity(task_id(SINK, 0, 1, "bb"), ProducerId(8), ProducerEpoch(0))
-DECIDED = build_batch([(decision_key(SINK), encode_decision(Decision("s", "q", 0, "u", (OURS,))), (), 0)])
+DECIDED = build_batch([(key_of(SINK, About.DECISION), encode_decision(Decision("s", "q", 0, "u", (OURS,))), (), 0)])
 TOPIC_ID = bytes(range(16))
 
 
@@ -146,7 +146,7 @@ def test_bytes_that_are_no_records_end_the_round_and_nothing_else(records: bytes
 
 
 def test_a_decision_that_cannot_be_read_is_no_reason_to_abort() -> None:
-    world = Clusterlike(build_batch([(decision_key(SINK), b'{"version":9}', (), 0)]))
+    world = Clusterlike(build_batch([(key_of(SINK, About.DECISION), b'{"version":9}', (), 0)]))
     for _ in range(3):
         assert world.verdict(OURS) is Answer.ASK_AGAIN
         world.settle()

@@ -6,17 +6,17 @@ from hypothesis import strategies as st
 
 from sparklog.client.decisions import (
     PARTITION_COUNT,
+    About,
     Decision,
     DecisionTooLarge,
     DecisionUnreadable,
     coordinator_id,
-    decision_key,
     decode_decision,
     encode_decision,
-    finished_key,
     is_coordinator,
     is_readable,
     is_sink_name,
+    key_of,
     key_told,
     names,
     partition_of,
@@ -116,7 +116,12 @@ def test_other_ids_are_of_no_sink(name: str) -> None:
 def test_a_key_is_of_a_sink_only_if_a_sink_wrote_it(key: bytes | None) -> None:
     told = key_told(key)
     if told is not None:
-        assert key == (finished_key(told[0]) if told[1] else decision_key(told[0]))
+        assert key == key_of(*told)
+
+
+@given(IDENTITIES, st.sampled_from(About))
+def test_a_key_tells_its_sink_and_what_it_is_about(identity: str, about: About) -> None:
+    assert key_told(key_of(sink_name(identity), about)) == (sink_name(identity), about)
 
 
 @given(IDENTITIES, st.integers(0, 100))

@@ -31,7 +31,7 @@ class Died(Exception):
 
 
 class Watched(Committer):
-    """Tells each step, also the first of several ends."""
+    """Tells each step, also the first of several ends, and "abort" before anything is aborted."""
 
     def __init__(self, log: DecisionLog, identity: str, told: Callable[[str], None]) -> None:
         super().__init__(log, identity)
@@ -44,6 +44,8 @@ class Watched(Committer):
         if is_commit and identities:
             super().end(identities[:1], is_commit=True)
             self._told("first end")
+        elif identities:
+            self._told("abort")
         return super().end(identities, is_commit=is_commit)
 
 

@@ -301,7 +301,8 @@ def test_a_driver_that_was_fenced_cannot_decide(servers: str, make_topic: MakeTo
         newer.abort([None], 0)
         paused.wake()
     paused.driver.log.close()
-    assert isinstance(paused.error, TransactionError)
+    assert isinstance(paused.error, BatchNotWhole)  # which is what came of it
+    assert isinstance(paused.error.__context__, TransactionError)
     assert committed(servers, topic) == []
 
 

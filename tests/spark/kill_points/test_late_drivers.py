@@ -32,7 +32,7 @@ class Late(NamedTuple):
 
 def pairs() -> list[object]:
     """Every pair, those that once lost records in each run."""
-    steps_of_abort = ("fence", "last_decision", "end_all")
+    steps_of_abort = ("fence", "last_decision", "end_all", "condemn")
     every = [Late(older, newer, batch, is_abort=False) for older in STEPS for newer in STEPS for batch in (1, 2)]
     every += [Late(older, newer, batch, is_abort=True) for older in steps_of_abort for newer in STEPS for batch in (1, 2)]
     once_wrong = {Late("end_all", "check", 2, False), Late("end_all", "decide", 2, False), Late("last_decision", "decide", 1, True)}
