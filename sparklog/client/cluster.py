@@ -33,6 +33,27 @@ def backoff_us(first_ms: int, limit_ms: int, attempt: int, entropy: Entropy) -> 
     return Micros(int(plain * _MS * (1 - _JITTER + 2 * _JITTER * share)))
 
 
+class Backoff:
+    """When to try again: later after each failure in a row, as `retry.backoff.ms` and `retry.backoff.max.ms` say."""
+
+    __slots__ = ("_attempts", "_entropy", "_settings")
+
+    def __init__(self, settings: ClientSettings, entropy: Entropy) -> None:
+        self._settings = settings
+        self._entropy = entropy
+        self._attempts = 0
+
+    def later(self, now: Micros) -> Micros:
+        """An attempt failed: not before this moment again."""
+        wait = backoff_us(self._settings.retry_backoff_ms, self._settings.retry_backoff_max_ms, self._attempts, self._entropy)
+        self._attempts += 1
+        return Micros(now + wait)
+
+    def over(self) -> None:
+        """An attempt succeeded."""
+        self._attempts = 0
+
+
 class Broker(NamedTuple):
     """Where a broker is reached; bootstrap addresses have ids below zero."""
 

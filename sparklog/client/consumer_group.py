@@ -105,7 +105,7 @@ class ConsumerGroup:
 
     def _give_up(self, deadline: Micros) -> None:
         with self._thread.lock:
-            owned = self._thread.group.member.owned
+            owned = self._thread.group.member.steps.owned
             is_lost = self._thread.group.identity.generation_id < 0
         if not is_lost:
             self._commit_automatically(owned, deadline)
@@ -151,7 +151,7 @@ class ConsumerGroup:
                     raise group.error
                 if group.step is None:
                     return
-                step = group.member.take_step()
+                step = group.member.steps.begin()
             try:
                 self._do(step)
             finally:

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from sparklog.client.cluster import Entropy, backoff_us
+from sparklog.client.cluster import Backoff, Entropy
 from sparklog.client.settings import ClientSettings
 from sparklog.errors import BrokerError, ErrorCode, SparklogError, code_of
 from sparklog.model import Micros, NodeId, TopicPartition
@@ -77,11 +77,9 @@ class Member(Protocol):
         """What no waiting will mend; the next poll raises it."""
 
     @property
-    def step(self) -> Step | None:
-        """What the user's thread has to do next."""
+    def steps(self) -> "Steps":
+        """What the user's thread has to do next, and what it holds."""
 
-    @property
-    def owned(self) -> tuple[TopicPartition, ...]: ...
     @property
     def is_rebalancing(self) -> bool:
         """Whether commits have to wait for a new generation."""
@@ -93,9 +91,6 @@ class Member(Protocol):
     def subscribe(self, subscription: Subscription, now: Micros) -> None: ...
     def polled(self, now: Micros, *, is_inside: bool) -> None:
         """The user's thread enters or leaves poll."""
-
-    def take_step(self) -> Step:
-        """The user's thread begins with the step."""
 
     def step_done(self, now: Micros) -> None: ...
     def leave(self, now: Micros) -> None: ...
@@ -119,10 +114,8 @@ class Coordinator:
         self.error: SparklogError | None = None
         self._key = key
         self._key_type = key_type
-        self._settings = settings
-        self._entropy = entropy
+        self._backoff = Backoff(settings, entropy)
         self._is_asked = False
-        self._attempts = 0
         self._not_before = Micros(0)
 
     def want(self) -> None:
@@ -148,7 +141,7 @@ class Coordinator:
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE if found is None else code_of(found.error_code)
         if found is not None and code is ErrorCode.NONE:
             self.node = NodeId(found.node_id)
-            self._attempts = 0
+            self._backoff.over()
         elif code.is_retriable:
             self._back_off(now)
         else:
@@ -168,10 +161,7 @@ class Coordinator:
         return self._not_before if is_due else None
 
     def _back_off(self, now: Micros) -> None:
-        settings = self._settings
-        wait = backoff_us(settings.retry_backoff_ms, settings.retry_backoff_max_ms, self._attempts, self._entropy)
-        self._attempts += 1
-        self._not_before = Micros(now + wait)
+        self._not_before = self._backoff.later(now)
 
 
 COORDINATOR_GONE = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)

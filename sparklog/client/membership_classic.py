@@ -24,7 +24,7 @@ from sparklog.client.assignors import (
     subscription,
 )
 from sparklog.client.assignors_sticky import Subscriber
-from sparklog.client.cluster import Entropy, backoff_us
+from sparklog.client.cluster import Backoff, Entropy
 from sparklog.client.failures import FencedInstance
 from sparklog.client.membership import (
     COORDINATOR_GONE,
@@ -81,13 +81,13 @@ class ClassicMember:
         self.stage = Stage.APART
         self._settings = settings
         self._coordinator = coordinator
-        self._entropy = entropy
+        self._backoff = Backoff(settings, entropy)
         self._group_id = settings.group_id
         self._names = assignor_names(settings.partition_assignment_strategy)
         self._is_cooperative = is_cooperative(self._names)
         self._subscription: Subscription | None = None
         self._topics: tuple[str, ...] = ()  # subscribed to by name, or matched
-        self._steps = Steps()
+        self.steps = Steps()
         self._member_id = ""
         self._generation = NO_GENERATION
         self._had: tuple[TopicPartition, ...] = ()  # the last assignment taken, and its generation
@@ -104,7 +104,6 @@ class ClassicMember:
         self._wants_leave = False
         self._asked: int | None = None  # the number of the errand under way
         self._number = 0
-        self._attempts = 0
         self._not_before = Micros(0)
         self._heartbeat_at = Micros(0)
         self._list_at: Micros | None = None
@@ -117,16 +116,6 @@ class ClassicMember:
     def identity(self) -> GroupMetadata:
         """This member, and the generation that it is in."""
         return GroupMetadata(self._group_id, self._generation, self._member_id, self._settings.group_instance_id)
-
-    @property
-    def step(self) -> Step | None:
-        """What the user's thread has to do next."""
-        return self._steps.first
-
-    @property
-    def owned(self) -> tuple[TopicPartition, ...]:
-        """The partitions that the user's thread holds."""
-        return self._steps.owned
 
     @property
     def is_rebalancing(self) -> bool:
@@ -152,14 +141,10 @@ class ClassicMember:
         self._is_inside = is_inside
         self._set_out(now)
 
-    def take_step(self) -> Step:
-        """The user's thread begins with the step."""
-        return self._steps.begin()
-
     def step_done(self, now: Micros) -> None:
         """The listener was told."""
-        step = self._steps.begin()
-        is_last = self._steps.done()
+        step = self.steps.begin()
+        is_last = self.steps.done()
         if step.kind is StepKind.ASSIGN and not self._is_lost:
             self._had, self._had_generation = step.owned, self._generation
         if self._is_lost and self.stage is not Stage.APART:
@@ -176,7 +161,7 @@ class ClassicMember:
         self._wants_leave = is_in and self._settings.group_instance_id is None
         self._depart()
         self._subscription = None
-        self._steps = Steps()
+        self.steps = Steps()
 
     def disowned(self, code: ErrorCode, now: Micros) -> None:
         """A commit was refused with that code."""
@@ -189,7 +174,7 @@ class ClassicMember:
         """What to send now."""
         self._check_poll(now)
         self._set_out(now)
-        if self._wants_rejoin and self.stage is Stage.STABLE and not self._steps.is_begun:
+        if self._wants_rejoin and self.stage is Stage.STABLE and not self.steps.is_begun:
             self._prepare()
         if self._asked is not None or now < self._not_before or self.stage is Stage.FAILED:
             return []
@@ -243,7 +228,7 @@ class ClassicMember:
 
     def _join_request(self) -> JoinGroupRequest:
         self._joined_topics = self._topics
-        owned = self._steps.owned if self._is_cooperative else ()
+        owned = self.steps.owned if self._is_cooperative else ()
         rack = self._settings.client_rack
         protocols = [
             JoinGroupRequestProtocol(name, subscription(name, self._topics, owned, self._had_generation, had=self._had, rack=rack))
@@ -313,7 +298,7 @@ class ClassicMember:
             self._back_off(now)
             self._group_said(code, now)
             return
-        self._attempts = 0
+        self._backoff.over()
         self._member_id, self._generation = reply.member_id, reply.generation_id
         self._protocol = reply.protocol_name or ""
         self._is_leader = reply.leader == reply.member_id
@@ -346,19 +331,20 @@ class ClassicMember:
         except DecodeError as error:
             self._fail(group_refused(self._group_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"the assignment: {error}"))
             return
-        self.stage, self._attempts, self._gave_up = Stage.STABLE, 0, False
+        self._backoff.over()
+        self.stage, self._gave_up = Stage.STABLE, False
         self._wants_rejoin = self._topics != self._joined_topics
         self._heartbeat_at = Micros(now + self._settings.heartbeat_interval_ms * _MS)
-        owned = self._steps.owned
+        owned = self.steps.owned
         kept = tuple(partition for partition in owned if partition in target)
         given_up, added = minus(owned, target), minus(target, owned)
         steps = [Step(StepKind.REVOKE, given_up, kept)] if given_up else []
-        self._steps.replace([*steps, Step(StepKind.ASSIGN, added, target)])
+        self.steps.replace([*steps, Step(StepKind.ASSIGN, added, target)])
 
     def _group_said(self, code: ErrorCode, now: Micros) -> None:
         """What an error of the group means, whichever request brought it."""
         if code is ErrorCode.NONE:
-            self._attempts = 0
+            self._backoff.over()
         elif code is ErrorCode.REBALANCE_IN_PROGRESS:
             self._wants_rejoin = self.stage is Stage.STABLE
         elif code in COORDINATOR_GONE:
@@ -428,19 +414,19 @@ class ClassicMember:
     def _prepare(self) -> None:
         """Begin to join: first the user's thread lets go of what must not be held meanwhile."""
         self.stage = Stage.PREPARING
-        if self._steps.is_begun:
+        if self.steps.is_begun:
             return  # `step_done` comes back here
-        owned = self._steps.owned
+        owned = self.steps.owned
         self._wants_rejoin = False
         dropped = tuple(p for p in owned if p.topic not in self._topics) if self._is_cooperative else owned
         if self._is_lost:
-            self._steps.replace([Step(StepKind.LOSE, owned, ())] if owned else [])
+            self.steps.replace([Step(StepKind.LOSE, owned, ())] if owned else [])
             if self._is_cooperative:
                 self._had, self._had_generation = (), NO_GENERATION
         else:
-            self._steps.replace([Step(StepKind.REVOKE, dropped, minus(owned, dropped))] if dropped else [])
+            self.steps.replace([Step(StepKind.REVOKE, dropped, minus(owned, dropped))] if dropped else [])
         self._is_lost = False
-        if self._steps.first is None:
+        if self.steps.first is None:
             self.stage = Stage.JOINING
 
     def _set_out(self, now: Micros) -> None:
@@ -476,6 +462,4 @@ class ClassicMember:
         self._generation = NO_GENERATION
 
     def _back_off(self, now: Micros) -> None:
-        wait = backoff_us(self._settings.retry_backoff_ms, self._settings.retry_backoff_max_ms, self._attempts, self._entropy)
-        self._attempts += 1
-        self._not_before = Micros(now + wait)
+        self._not_before = self._backoff.later(now)

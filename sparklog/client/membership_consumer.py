@@ -13,7 +13,7 @@ import base64
 from enum import Enum, auto
 from typing import Final
 
-from sparklog.client.cluster import Entropy, backoff_us
+from sparklog.client.cluster import Backoff, Entropy
 from sparklog.client.failures import FencedInstance
 from sparklog.client.membership import (
     COORDINATOR_GONE,
@@ -67,14 +67,14 @@ class ConsumerMember:
         self.stage = Stage.APART
         self._settings = settings
         self._coordinator = coordinator
-        self._entropy = entropy
+        self._backoff = Backoff(settings, entropy)
         self._group_id = settings.group_id
         # Chosen once for the life of the client (KIP-1082); as Kafka writes its ids.
         self._member_id = base64.urlsafe_b64encode(entropy(16)).rstrip(b"=").decode()
         self._epoch = _JOIN
         self._subscription: Subscription | None = None
         self._told_subscription: Subscription | None = None
-        self._steps = Steps()
+        self.steps = Steps()
         self._target: Target = {}
         self._has_assigned = False
         self._ids: dict[str, Uuid] = {}
@@ -84,7 +84,6 @@ class ConsumerMember:
         self._asked: int | None = None
         self._asked_names: int | None = None
         self._number = 0
-        self._attempts = 0
         self._not_before = Micros(0)
         self._names_not_before = Micros(0)
         self._interval_us = _FIRST_INTERVAL_US
@@ -99,16 +98,6 @@ class ConsumerMember:
         """This member and its epoch, -1 outside the group."""
         epoch = self._epoch if self._epoch > 0 else -1
         return GroupMetadata(self._group_id, epoch, self._member_id, self._settings.group_instance_id)
-
-    @property
-    def step(self) -> Step | None:
-        """What the user's thread has to do next."""
-        return self._steps.first
-
-    @property
-    def owned(self) -> tuple[TopicPartition, ...]:
-        """The partitions that the user's thread holds."""
-        return self._steps.owned
 
     @property
     def is_rebalancing(self) -> bool:
@@ -130,13 +119,9 @@ class ConsumerMember:
         self._is_inside = is_inside
         self._set_out(now)
 
-    def take_step(self) -> Step:
-        """The user's thread begins with the step."""
-        return self._steps.begin()
-
     def step_done(self, now: Micros) -> None:
         """The listener was told."""
-        is_last = self._steps.done()
+        is_last = self.steps.done()
         if self._is_lost and self.stage is not Stage.APART:
             self._begin()
         elif self.stage is Stage.RECONCILING and is_last:
@@ -151,7 +136,7 @@ class ConsumerMember:
             self._leaves_with = _LEAVE if self._settings.group_instance_id is None else _LEAVE_FOR_A_WHILE
         self._depart()
         self._subscription = None
-        self._steps = Steps()
+        self.steps = Steps()
 
     def disowned(self, code: ErrorCode, now: Micros) -> None:
         """A commit was refused with that code."""
@@ -207,7 +192,7 @@ class ConsumerMember:
         if self._leaves_with is not None:
             return True
         if self.stage is Stage.JOINING:
-            return self._steps.first is None
+            return self.steps.first is None
         has_news = self._subscription is not None and self._told_subscription != self._subscription
         return self.stage is Stage.ACKNOWLEDGING or (self._is_in and has_news)
 
@@ -242,7 +227,7 @@ class ConsumerMember:
 
     def _held(self) -> list[TopicPartitions]:
         held: dict[Uuid, TopicPartitions] = {}
-        for topic, partition in sorted(self._steps.owned):
+        for topic, partition in sorted(self.steps.owned):
             topic_id = self._ids[topic]
             held.setdefault(topic_id, TopicPartitions(topic_id=topic_id, partitions=[])).partitions.append(partition)
         return list(held.values())
@@ -271,7 +256,7 @@ class ConsumerMember:
         if code is not ErrorCode.NONE:
             self._refused(code, reply.error_message or "", now)
             return
-        self._attempts = 0
+        self._backoff.over()
         self._epoch = reply.member_epoch
         self._interval_us = max(1, reply.heartbeat_interval_ms) * _MS
         self._heartbeat_at = Micros(now + self._interval_us)
@@ -286,7 +271,7 @@ class ConsumerMember:
         """There is no answer."""
         if errand.number == self._asked_names:
             self._asked_names = None
-            self._names_not_before = self._later(now)
+            self._names_not_before = self._backoff.later(now)
             return
         if errand.number != self._asked:
             return
@@ -303,7 +288,7 @@ class ConsumerMember:
         if self.stage is Stage.STABLE:
             self.stage = Stage.ACKNOWLEDGING
         self._coordinator.lost(now)
-        self._not_before = self._later(now)
+        self._not_before = self._backoff.later(now)
 
     def _refused(self, code: ErrorCode, reason: str, now: Micros) -> None:
         if code in (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID):
@@ -316,7 +301,7 @@ class ConsumerMember:
             self._told_subscription = None
         elif code.is_retriable:
             self._told_subscription = None
-            self._not_before = self._later(now)
+            self._not_before = self._backoff.later(now)
         else:
             self._fail(group_refused(self._group_id, code, reason))
 
@@ -325,7 +310,7 @@ class ConsumerMember:
             if topic.name and not topic.error_code:
                 topic_id = Uuid(topic.topic_id)
                 self._names[topic_id], self._ids[topic.name] = topic.name, topic_id
-        self._names_not_before = self._later(now)
+        self._names_not_before = self._backoff.later(now)
         self._reconcile()
 
     # -- inside ---------------------------------------------------------------------------------------------------------------------------
@@ -334,15 +319,15 @@ class ConsumerMember:
         """Join with nothing in hand."""
         self.stage, self._epoch, self._target, self._told_subscription = Stage.JOINING, _JOIN, {}, None
         self._has_assigned = False
-        if self._steps.is_begun:
+        if self.steps.is_begun:
             return  # `step_done` comes back here
-        owned = self._steps.owned
-        self._steps.replace([Step(StepKind.LOSE, owned, ())] if owned else [])
+        owned = self.steps.owned
+        self.steps.replace([Step(StepKind.LOSE, owned, ())] if owned else [])
         self._is_lost = False
 
     def _reconcile(self) -> None:
         """Compare what is held with the target, as far as its topics have names."""
-        if not self._is_in or self._steps.is_begun:
+        if not self._is_in or self.steps.is_begun:
             return
         target = tuple(
             TopicPartition(self._names[topic_id], partition)
@@ -350,18 +335,18 @@ class ConsumerMember:
             if topic_id in self._names
             for partition in partitions
         )
-        owned = self._steps.owned
+        owned = self.steps.owned
         given_up, added = minus(owned, target), minus(target, owned)
         is_whole = all(topic_id in self._names for topic_id in self._target)
         if not given_up and not added and (self._has_assigned or not is_whole):
             if self.stage is Stage.RECONCILING:
-                self._steps.replace([])
+                self.steps.replace([])
                 self.stage = Stage.ACKNOWLEDGING
             return
         kept = minus(owned, given_up)
         revoke = [Step(StepKind.REVOKE, given_up, kept)] if given_up else []
         assign = [Step(StepKind.ASSIGN, added, target)] if added or not given_up else []
-        self._steps.replace([*revoke, *assign])
+        self.steps.replace([*revoke, *assign])
         self.stage, self._has_assigned = Stage.RECONCILING, True
 
     def _set_out(self, now: Micros) -> None:
@@ -387,8 +372,3 @@ class ConsumerMember:
 
     def _fail(self, error: SparklogError) -> None:
         self.error, self.stage, self._epoch = error, Stage.FAILED, _JOIN
-
-    def _later(self, now: Micros) -> Micros:
-        wait = backoff_us(self._settings.retry_backoff_ms, self._settings.retry_backoff_max_ms, self._attempts, self._entropy)
-        self._attempts += 1
-        return Micros(now + wait)

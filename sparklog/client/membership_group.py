@@ -35,7 +35,7 @@ class Group:
     @property
     def step(self) -> Step | None:
         """What the user's thread has to do next."""
-        return self.member.step
+        return self.member.steps.first
 
     @property
     def error(self) -> SparklogError | None:

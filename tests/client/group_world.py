@@ -80,7 +80,7 @@ class User:
             error = self.group.error
             self.told.append(f"{self.name} failed: {error.code.name if isinstance(error, BrokerError) else error}")
         if self.is_polling and self.group.step is not None:
-            step = self.group.member.take_step()
+            step = self.group.member.steps.begin()
             self.told.append(f"{self.name} {VERBS[step.kind]} {names(step.partitions)}")
             self.group.member.step_done(now)
 
@@ -104,7 +104,7 @@ class GroupWorld:
     def held(self) -> list[TopicPartition]:
         """What those hold who are in the group; a partition for every one that holds it."""
         inside = [user.group.member for user in self._users.values() if user.group.identity.generation_id >= 0]
-        return sorted(partition for member in inside for partition in member.owned)
+        return sorted(partition for member in inside for partition in member.steps.owned)
 
     def run(self, line: str) -> list[str]:
         (verb, *words), given = arguments(line)
@@ -201,7 +201,7 @@ class GroupWorld:
         return told
 
     def _holdings(self) -> list[str]:
-        shown = "; ".join(f"{user.name}: {names(user.group.member.owned)}" for user in self._users.values())
+        shown = "; ".join(f"{user.name}: {names(user.group.member.steps.owned)}" for user in self._users.values())
         is_news, self._shown = shown != self._shown, shown
         held = self.held()
         assert len(held) == len(set(held)), "two members hold the same partition"

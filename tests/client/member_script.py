@@ -62,7 +62,7 @@ class Script:
         self.answer(SyncGroupResponse(assignment=encode_assignment(partitions)))
 
     def do(self) -> Step:
-        step = self.group.member.take_step()
+        step = self.group.member.steps.begin()
         self.group.member.step_done(self.now)
         return step
 

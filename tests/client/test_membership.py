@@ -108,7 +108,7 @@ def test_heartbeats_go_on_while_the_listener_is_not_done() -> None:
     script.member(T0)
     script.beat(ErrorCode.REBALANCE_IN_PROGRESS)
     assert script.group.errands(script.now) == []
-    step = script.group.member.take_step()
+    step = script.group.member.steps.begin()
     assert step.kind is StepKind.REVOKE
     script.beat(ErrorCode.REBALANCE_IN_PROGRESS)
     script.beat(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -170,7 +170,7 @@ def test_losing_the_session_while_a_listener_runs_is_told_after_it() -> None:
     script.subscribe()
     script.find()
     script.joined(T0)
-    script.group.member.take_step()
+    script.group.member.steps.begin()
     script.beat(ErrorCode.UNKNOWN_MEMBER_ID)
     script.group.member.step_done(script.now)
     assert script.do() == Step(StepKind.LOSE, (T0,), ())
