@@ -97,7 +97,7 @@ class Spark:
     def __init__(self, points: Points, directory: Path, *, master: str = "local[2,3]", **settings: str) -> None:
         given = json.dumps({"points": points.address, "master": master, "settings": settings})
         self._log = directory / f"spark-{next(NUMBERS)}.log"
-        self._workers: list[int] = []
+        self._paused: tuple[int, ...] | None = None  # the workers, while all is
         with self._log.open("wb") as log:
             self._child = subprocess.Popen(
                 [sys.executable, "-m", "tests.spark.kill_points.program", given],
@@ -149,15 +149,22 @@ class Spark:
     def kill(self, *workers: int) -> None:
         """kill -9 to the JVM, to the program that started it, and to these workers."""
         self.is_alive = False
-        self._signal(signal.SIGKILL, *workers)
+        self._signal(signal.SIGKILL, *workers, *(self._paused or ()))
 
     def pause(self, *workers: int) -> None:
         """As a machine that hangs: SIGSTOP to the JVM, the program and these workers."""
+        self._paused = workers
         self._signal(signal.SIGSTOP, *workers)
 
     def wake(self, *workers: int) -> None:
         """SIGCONT to what was paused."""
+        self._paused = None
         self._signal(signal.SIGCONT, *workers)
+
+    def kill_if_paused(self) -> None:
+        """What a test that failed has left asleep must not keep the next one waiting."""
+        if self._paused is not None:
+            self.kill()
 
     def log(self) -> str:
         return self._log.read_text(errors="replace")[-6000:]

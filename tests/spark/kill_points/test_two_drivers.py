@@ -5,17 +5,26 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.spark.kill_points.harness import Harness, Spark, is_exact
+from tests.spark.kill_points.harness import Harness, KillableBroker, Spark, is_exact
 from tests.spark.kill_points.points import RAISE
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
-def older(one_harness: Harness) -> Iterator[Spark]:
-    """A second Spark."""
-    with one_harness.another_spark() as spark:
-        yield spark
+def other_harness(killable_broker: KillableBroker, one_harness: Harness, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harness]:
+    """For a second Spark."""
+    harness = Harness(killable_broker, one_harness.points, tmp_path_factory.mktemp("older"))
+    yield harness
+    harness.close()
+
+
+@pytest.fixture
+def older(other_harness: Harness) -> Iterator[Spark]:
+    """The second Spark."""
+    spark = other_harness.spark
+    yield spark
+    spark.kill_if_paused()
 
 
 @pytest.mark.parametrize("point", ["written", "commit", "fence", "last_decision", "check", "decide", "first_end", "end_all", "sweep"])
