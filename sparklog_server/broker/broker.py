@@ -16,9 +16,8 @@ from sparklog.effects import Chunk, Disconnect, Effect, Reply
 from sparklog.errors import DecodeError
 from sparklog.model import Instant, Micros, SessionId, Ticket, Uuid, earlier
 from sparklog.wire.api_keys import API_VERSIONS
-from sparklog.wire.codec import decode_request
 from sparklog.wire.frame import RECEIVE_BUFFER_BYTES, Framer, spare_buffers
-from sparklog.wire.header import UnsupportedVersion, decode_request_header, encode_reply
+from sparklog.wire.header import UnsupportedVersion, encode_reply
 from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import Allow, allow_all
 from sparklog_server.broker.context import AutoCreation, Context, Proposed, RequestJob
@@ -31,9 +30,9 @@ from sparklog_server.broker.handlers.api_versions import of_unsupported_version
 from sparklog_server.broker.live_settings import LiveSettings
 from sparklog_server.broker.local_partitions import follow, open_partitions
 from sparklog_server.broker.memory import RequestMemory
-from sparklog_server.broker.named import BEGIN_WITH_TOPICS, refusal_of_many
 from sparklog_server.broker.quorum import Quorum
 from sparklog_server.broker.quotas import ClientQuotas, WorkClock
+from sparklog_server.broker.requests import NotServed, read_request
 from sparklog_server.broker.session import FLOWING, MUTING_SILENT, SILENT, Call, Parked, Session, Wakeable, first_frame_bytes_max
 from sparklog_server.broker.standing import Standing
 from sparklog_server.broker.transactions import Resolver, Transactions
@@ -44,7 +43,6 @@ from sparklog_server.log.log_dir import LogDir
 from sparklog_server.replica.directory import Trace
 from sparklog_server.replica.partitions import Partitions
 
-_PRODUCE = 0
 _LEFT: list[Chunk] = []
 """In place of an answer that has left: its chunks may hold files open."""
 
@@ -299,30 +297,14 @@ class Broker:
         quotas = self.quotas
         begun_ns = quotas.work_ns() if quotas.is_timed else 0
         try:
-            header, body = decode_request_header(frame)
-            api_key = header.api_key
-            entry = self.handlers.get(api_key)
-            if entry is None:
-                self._close(session, f"API {api_key} is not served here")
-                return
-            handler, request_class = entry
-            if api_key != _PRODUCE:
-                refusal = ""
-                if len(frame) > self.settings.sparklog_frame_other_max_bytes:
-                    refusal = f"a request of API {api_key} with {len(frame)} bytes"
-                elif api_key in BEGIN_WITH_TOPICS:
-                    refusal = refusal_of_many(api_key, header.api_version, body, self.settings.sparklog_partitions_max)
-                if refusal:
-                    self._close(session, refusal)
-                    return
-            request = decode_request(request_class, header.api_version, body)
+            header, handler, request = read_request(frame, self.handlers, self.settings)
         except UnsupportedVersion as unsupported:
             self._refuse_version(session, unsupported, now)
             return
-        except DecodeError as error:
-            self._close(session, f"undecodable request: {error}")
+        except NotServed as refusal:
+            self._close(session, str(refusal))
             return
-        call = Call(session, api_key, header.api_version, header.correlation_id, header.client_id)
+        call = Call(session, header.api_key, header.api_version, header.correlation_id, header.client_id)
         answer = handler(self._context, call, request, now)
         if quotas.is_set:
             quotas.served(call, len(frame), begun_ns)

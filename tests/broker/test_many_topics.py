@@ -11,7 +11,7 @@ from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopi
 from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.internal_topics import INTERNAL_TOPICS
-from sparklog_server.broker.named import topic_count
+from sparklog_server.broker.requests import topic_count
 from tests.broker.world import World
 
 

@@ -1,0 +1,59 @@
+"""From a frame to its request and the handler of that; what is not to be served is known by its header, before it costs anything."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from sparklog.errors import DecodeError
+from sparklog.wire.api_keys import API_BY_KEY
+from sparklog.wire.codec import decode_request
+from sparklog.wire.header import RequestHeader, decode_request_header
+from sparklog.wire.schema import Message
+from sparklog_server.broker.dispatch import Handler
+from sparklog_server.config.settings import BrokerSettings
+
+BEGIN_WITH_TOPICS: Final = frozenset((3, 19, 20, 32, 33, 35, 37, 44, 48, 49, 50, 55, 61, 74, 75))
+"""Metadata, CreateTopics and others of administration: in every version the first field is the array of topics, or of resources."""
+
+_PRODUCE: Final = 0
+_VARINT_BYTES_MAX: Final = 5
+
+
+class NotServed(Exception):
+    """Raised with the reason for which the session is to be closed."""
+
+
+def read_request(
+    frame: memoryview, handlers: Mapping[int, tuple[Handler, type[Message]]], settings: BrokerSettings
+) -> tuple[RequestHeader, Handler, Message]:
+    """The request in a frame, and who serves it; raises NotServed or UnsupportedVersion."""
+    try:
+        header, body = decode_request_header(frame)
+        api_key = header.api_key
+        entry = handlers.get(api_key)
+        if entry is None:
+            raise NotServed(f"API {api_key} is not served here")
+        if api_key != _PRODUCE:
+            if len(frame) > settings.sparklog_frame_other_max_bytes:
+                raise NotServed(f"a request of API {api_key} with {len(frame)} bytes")
+            if (
+                api_key in BEGIN_WITH_TOPICS
+                and (count := topic_count(api_key, header.api_version, body)) > settings.sparklog_partitions_max
+            ):
+                named = f"a request of API {api_key} that names {count} topics"
+                raise NotServed(f"{named}, where sparklog.partitions.max is {settings.sparklog_partitions_max}")
+        handler, request_class = entry
+        return header, handler, decode_request(request_class, header.api_version, body)
+    except DecodeError as error:
+        raise NotServed(f"undecodable request: {error}") from None
+
+
+def topic_count(api_key: int, version: int, body: memoryview) -> int:
+    """The length of the array that a request of `BEGIN_WITH_TOPICS` begins with; 0 for null and for what is no length."""
+    if version < API_BY_KEY[api_key].flexible:
+        return max(int.from_bytes(body[:4], "big", signed=True), 0) if len(body) >= 4 else 0
+    length = 0
+    for index, byte in enumerate(bytes(body[:_VARINT_BYTES_MAX])):
+        length |= (byte & 0x7F) << 7 * index
+        if byte < 0x80:
+            return max(length - 1, 0)
+    return 0
