@@ -69,7 +69,7 @@ class Witness:
         self.topic_id = topic_id
         self.is_compacted = is_compacted
         self.places: list[Place] = []
-        self.attempt: memoryview | None = None
+        self.attempt: memoryview | bytes | None = None
         self.kept = 0
         self.start = 0
         self.start_kept = 0
@@ -400,6 +400,14 @@ class History:
         self.log_dir.create(topic_partition, topic_id, SETTINGS, NOW)
         witness.is_certain = True
         self.absent.pop(topic_partition, None)
+
+    def die(self) -> None:
+        """The process is gone, and all that only it knew."""
+        self.log_dir = None
+        self._jobs.clear()
+        for witness in self.witnesses.values():
+            if witness.attempt is not None:
+                witness.attempt = bytes(witness.attempt)
 
     def check(self) -> LogDir:
         """Open what a crash left and hold it against the witnesses."""
