@@ -1,7 +1,7 @@
 """Compiled functions over buffers, each with a plain-Python twin; this file alone knows that there are two.
 
-`from sparklog.kernels import codec, scan, columns, clean` gives the modules chosen by `SPARKLOG_KERNELS`: `auto` (compiled where it was
-built, else the reference), `compiled` or `reference`; a forced one that is missing is an error. A kernel takes buffers and integers,
+`from sparklog.kernels import codec, scan, columns, clean, avro` gives the modules chosen by `SPARKLOG_KERNELS`: `auto` (compiled where it
+was built, else the reference), `compiled` or `reference`; a forced one that is missing is an error. A kernel takes buffers and integers,
 imports nothing of sparklog, and returns positions or plain values, or raises ValueError with a position.
 """
 
@@ -11,14 +11,15 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    from sparklog.kernels import avro_reference as avro
     from sparklog.kernels import clean_reference as clean
     from sparklog.kernels import codec_reference as codec
     from sparklog.kernels import columns_reference as columns
     from sparklog.kernels import scan_reference as scan
 
-__all__ = ["clean", "codec", "columns", "implementation", "load", "scan"]
+__all__ = ["avro", "clean", "codec", "columns", "implementation", "load", "scan"]
 
-_NAMES = frozenset({"clean", "codec", "columns", "scan"})
+_NAMES = frozenset({"avro", "clean", "codec", "columns", "scan"})
 
 
 def wanted() -> str:

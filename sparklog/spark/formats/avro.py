@@ -1,4 +1,6 @@
-"""Avro's binary encoding by fastavro, one value after another into columns, and Avro's schemas as Spark types, as `from_avro` has them.
+"""Avro's binary encoding as columns, and Avro's schemas as Spark types, as `from_avro` has them.
+
+Flat records go through a kernel, see `avro_flat`; fastavro decodes all other schemas, one value after another, and what the kernel refuses.
 
 null | T       T, may be null             int | long, float | double    the wider one        other unions    refused
 enum, uuid     string                     date, timestamp-*             date, timestamp, timestamp_ntz
@@ -31,6 +33,7 @@ from pyspark.sql.types import (
 )
 
 from sparklog.errors import SettingsError
+from sparklog.spark.formats.avro_flat import FlatRecords, together
 from sparklog.spark.formats.decoded import Decoded, reason_of
 from sparklog.spark.formats.names import SchemaIdPrefix
 from sparklog.spark.formats.prefix import SIZE, is_prefixed
@@ -87,8 +90,19 @@ class AvroDecoder:
         self._in_millis = types.has_millis
         self._read_type = _read_type(types.plain, wanted, types.named) if types.has_millis else self._type
         self._prefix = prefix
+        self._flat = FlatRecords.of(types.plain, wanted, prefix)
 
     def decode(self, values: pa.Array) -> Decoded:
+        if self._flat is None:
+            return self._by_fastavro(values)
+        made, rows = self._flat.decode(values)
+        if not rows:
+            return Decoded(made, {})
+        # The kernel refuses more than is wrong; whether and why is for fastavro to say.
+        again = self._by_fastavro(values.take(pa.array(rows, pa.int64())))
+        return Decoded(together(made, rows, again.array), {rows[row]: reason for row, reason in again.refused.items()})
+
+    def _by_fastavro(self, values: pa.Array) -> Decoded:
         made: list[object] = []
         refused: dict[int, str] = {}
         for row, content in enumerate(values.to_pylist()):

@@ -1,0 +1,85 @@
+"""Flat records of Avro straight into Arrow's buffers: fields of numbers, text, bytes, dates and times, each of which may be null."""
+
+from collections.abc import Sequence
+from typing import Any, Final, Self
+
+import pyarrow as pa
+from pyspark.sql.types import DataType, StructType
+
+from sparklog.kernels import avro
+from sparklog.spark.formats.names import SchemaIdPrefix
+from sparklog.spark.formats.types import arrow_type
+
+_SORTS: Final = {
+    "boolean": avro.BOOLEAN,
+    "int": avro.INT,
+    "long": avro.LONG,
+    "float": avro.FLOAT,
+    "double": avro.DOUBLE,
+    "bytes": avro.BYTES,
+    "string": avro.STRING,
+}
+_PREFIXES: Final = {SchemaIdPrefix.NEVER: avro.NEVER, SchemaIdPrefix.ALWAYS: avro.ALWAYS, SchemaIdPrefix.AUTO: avro.PERHAPS}
+
+
+class FlatRecords:
+    """Decodes the values of one flat schema; made by `of`."""
+
+    def __init__(self, fields: Sequence[tuple[int, int, bool]], places: Sequence[int], kind: pa.DataType, prefix: SchemaIdPrefix) -> None:
+        """`places` tell which of the writer's fields each column of `kind` is."""
+        self._fields = list(fields)
+        self._places = places
+        self._kind = kind
+        self._prefix = _PREFIXES[prefix]
+
+    @classmethod
+    def of(cls, plain: Any, wanted: DataType, prefix: SchemaIdPrefix) -> Self | None:
+        """For a schema as `avro` reads it and the columns that are wanted of it; None where it is not flat."""
+        if not isinstance(plain, dict) or plain["type"] != "record" or not isinstance(wanted, StructType):
+            return None
+        sorts = [_sort(field["type"]) for field in plain["fields"]]
+        known = [sort for sort in sorts if sort is not None]
+        if len(known) < len(sorts):
+            return None
+        names = [field["name"] for field in plain["fields"]]
+        fields = [(sort, null_branch, name in wanted.names) for name, (sort, null_branch) in zip(names, known, strict=True)]
+        return cls(fields, [names.index(name) for name in wanted.names], arrow_type(wanted), prefix)
+
+    def decode(self, values: pa.Array) -> tuple[pa.Array, list[int]]:
+        """The structs, and the rows that are null because they could not be read."""
+        count = len(values)
+        validity, offsets, content = values.buffers()
+        if count == 0 or offsets is None:
+            return pa.nulls(count, self._kind), []
+        valid, columns, refused = avro.read_records(count, validity, offsets, content or b"", values.offset, self._fields, self._prefix)
+        made: list[pa.Array] = []
+        for place, field in zip(self._places, self._kind, strict=True):
+            column = columns[place]
+            assert column is not None, "a column that was asked for"
+            made.append(pa.Array.from_buffers(field.type, count, [pa.py_buffer(part) for part in column]))
+        return pa.Array.from_buffers(self._kind, count, [pa.py_buffer(valid)], children=made), refused
+
+
+def together(made: pa.Array, rows: Sequence[int], others: pa.Array) -> pa.Array:
+    """`made` with the values of `others` in those rows."""
+    if others.null_count == len(others):
+        return made
+    places = list(range(len(made)))
+    for place, row in enumerate(rows, len(made)):
+        places[row] = place
+    return pa.concat_arrays([made, others]).take(pa.array(places, pa.int64()))
+
+
+def _sort(plain: Any) -> tuple[int, int] | None:
+    """The sort of a field and the branch of its union that is null (-1: none); None for a field that only fastavro reads."""
+    if isinstance(plain, list):
+        if len(plain) != 2 or plain.count("null") != 1:
+            return None
+        null_branch = plain.index("null")
+        read = _sort(plain[1 - null_branch])
+        return None if read is None or read[1] >= 0 else (read[0], null_branch)
+    if isinstance(plain, str):
+        plain = {"type": plain}
+    if plain.get("logicalType") is not None or plain["type"] not in _SORTS:
+        return None
+    return (avro.MILLIS if plain.get("unit") == "ms" else _SORTS[plain["type"]]), -1
