@@ -5,13 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.client.decisions import (
+    CONDEMNED_MAX,
     PARTITION_COUNT,
+    VALUE_BYTES_MAX,
     About,
     Decision,
     DecisionTooLarge,
     DecisionUnreadable,
     coordinator_id,
+    decode_condemned,
     decode_decision,
+    encode_condemned,
     encode_decision,
     is_coordinator,
     is_readable,
@@ -52,6 +56,25 @@ def test_a_decision_is_read_as_it_was_written(decision: Decision) -> None:
     value = encode_decision(decision)
     assert decode_decision(decision.sink, value) == decision
     assert is_readable(value)
+
+
+@given(decisions())
+def test_what_is_condemned_is_read_as_it_was_written(decision: Decision) -> None:
+    value = encode_condemned(decision.sink, decision.transactions)
+    assert decode_condemned(decision.sink, value) == decision.transactions
+
+
+@pytest.mark.parametrize(
+    "value", [b"", b"[]", b'{"version":1}', b'{"version":2,"transactions":[]}', b'{"version":1,"transactions":[["a",1]]}']
+)
+def test_what_cannot_be_read_of_the_condemned_is_refused(value: bytes) -> None:
+    with pytest.raises(DecisionUnreadable, match=r"condemned of sink .* in __sparklog_commits"):
+        decode_condemned(sink_name("s"), value)
+
+
+def test_as_many_as_one_record_condemns_fit_into_it() -> None:
+    one = identity_of(sink_name("s"), 2**63 - 1, (10**6, "f" * 32, 2**63 - 1, 2**15 - 1))
+    assert len(encode_condemned(sink_name("s"), [one] * CONDEMNED_MAX)) <= VALUE_BYTES_MAX
 
 
 @given(decisions(), TASKS)

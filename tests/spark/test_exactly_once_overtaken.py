@@ -122,6 +122,19 @@ def test_a_sweep_that_has_looked_its_last_aborts_nothing_that_a_newer_driver_dec
     assert sorted(committed(servers, topic)) == ["w", "x", "y", "z"]
 
 
+def test_nobody_decides_on_what_a_driver_condemned_before_it_died(servers: str, make_topic: MakeTopic, sink: str) -> None:
+    topic, tasks = make_topic(2), [["x"], ["y"]]
+    with Driver(servers, identity=sink) as newer, Driver(servers, identity=sink, told=dies_at("condemn")) as old:
+        messages = newer.run_tasks(topic, 0, tasks)
+        with pytest.raises(Died):
+            old.abort([None], 0)
+        with pytest.raises(BatchNotWhole, match="2 of 2 transactions are no longer open"):
+            newer.commit(messages, 0)
+        newer.abort(messages, 0)
+        newer.run_batch(topic, 0, tasks)
+    assert sorted(committed(servers, topic)) == ["x", "y"]
+
+
 @pytest.fixture(scope="module")
 def hasty_servers() -> Iterator[str]:
     """A broker that looks for what is late all the time, and not every ten seconds."""

@@ -5,8 +5,8 @@
     worker  ◄──  "go": carry on   "raise": raise PointRaised   "exit": end this process at once, as does a test that is gone
 
 In tasks:       begun (before the first row is asked for), written (all is acknowledged, the message is not returned)
-On the driver:  commit, fence, last_decision, check, decide, first_end (one of several transactions is committed), end_all, sweep,
-                committed (before Spark's own log of commits); abort, aborted
+On the driver:  commit, fence, last_decision, check, decide, first_end (one of several transactions is committed), end_all,
+                condemn (where an attempt is open that lost), sweep, committed (before Spark's own log of commits); abort, aborted
 """
 
 import json

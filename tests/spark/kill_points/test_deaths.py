@@ -44,6 +44,16 @@ def test_a_driver_killed_again_and_again_while_it_rolls_forward_ends_with_each_n
     assert is_exact(query)
 
 
+@pytest.mark.long
+def test_a_driver_killed_between_the_sentence_and_the_end_of_a_lost_attempt_is_replayed(harness: Harness) -> None:
+    query = harness.query()
+    harness.points.on("written", query.target, EXIT, batch=1, partition=1)  # all of it is there, and nobody is told
+    harness.points.on("condemn", query.target, harness.kill_spark, batch=1)
+    harness.run_to_the_end(query, failures=1)
+    harness.points.check()
+    assert is_exact(query)
+
+
 @pytest.mark.parametrize("answer", [EXIT, pytest.param(RAISE, marks=pytest.mark.long)])
 def test_a_task_that_dies_after_writing_is_tried_again_and_counts_once(harness: Harness, answer: str) -> None:
     query = harness.query()
