@@ -3,7 +3,8 @@
     <topic>-<n>.<uuid>-future/     .log files, each with its indexes once it is sealed; snapshots, leader epochs, partition.metadata
 
 A job copies some pieces and makes them durable before it returns, so what is left for the turn of the swap is little, and little of it is
-unsynced. The copy has no state but its files: their sizes say how far it is. Whoever copies sees to it that nothing is cut off or
+unsynced. The copy has no state but its files. What an earlier life of the move has left of them may be torn, or of a log that was cut or
+compacted since: it is held against the log before it counts, which takes no writing. Whoever copies sees to it that nothing is cut off or
 compacted meanwhile; that segments go by retention is told by `gone`.
 """
 
@@ -12,7 +13,7 @@ from typing import NamedTuple
 from sparklog.model import Offset, Uuid
 from sparklog_server.disk.door import Disk, DiskFile, StorageError
 
-from .identity import write_topic_id
+from .identity import PARTITION_METADATA_FILE, write_topic_id
 from .recovery import EPOCH_FILE
 from .segment import INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX, file_name
 from .txn_index import TXN_INDEX_SUFFIX
@@ -23,10 +24,12 @@ _SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, SNAP
 
 
 class Piece(NamedTuple):
-    """The bytes of a segment's log up to `end`; with `is_sealed` they are all, and the index files go along."""
+    """The bytes `[begin, end)` of a segment's log, of `size` in all; once a sealed one is whole, the index files go along."""
 
     base_offset: Offset
+    begin: int
     end: int
+    size: int
     is_sealed: bool
 
 
@@ -58,9 +61,13 @@ class SourceFailed(NamedTuple):
 def copy(disk: Disk, todo: Copying) -> Copied | SourceFailed:
     """Bring a copy further. Blocks. Raises StorageError for the target's disk."""
     if todo.leftovers is not None:
-        disk.remove(*todo.leftovers)
-        disk.make_directory(todo.target)
-        disk.sync([write_topic_id(disk, todo.target, todo.topic_id)])
+        # Of an earlier life the logs alone are kept, which are looked at: the other files are copied again.
+        names = disk.list(todo.target)
+        old = (name for name in names if not name.endswith(LOG_SUFFIX) and name != PARTITION_METADATA_FILE)
+        disk.remove(*todo.leftovers, *(f"{todo.target}/{name}" for name in old))
+        if PARTITION_METADATA_FILE not in names:
+            disk.make_directory(todo.target)
+            disk.sync([write_topic_id(disk, todo.target, todo.topic_id)])
     for base_offset in todo.gone:
         # The log last: without it nobody takes the others for a segment's.
         disk.remove(*(f"{todo.target}/{file_name(base_offset, suffix)}" for suffix in reversed(_SUFFIXES)))
@@ -98,7 +105,8 @@ def _copy_piece(disk: Disk, todo: Copying, piece: Piece, files: list[DiskFile]) 
             raise _SourceError(error) from error
         target = disk.open(f"{todo.target}/{name}", create=True)
         files.append(target)
-        grown += _grow(source, target, piece.end if suffix == LOG_SUFFIX else source.size)
+        begin, end, size = (piece.begin, piece.end, piece.size) if suffix == LOG_SUFFIX else (0, source.size, source.size)
+        grown += _grow(source, target, begin, end, size)
         source.close()
     if piece.is_sealed:
         for suffix in (TIME_INDEX_SUFFIX, INDEX_SUFFIX):
@@ -107,17 +115,25 @@ def _copy_piece(disk: Disk, todo: Copying, piece: Piece, files: list[DiskFile]) 
     return grown
 
 
-def _grow(source: DiskFile, target: DiskFile, end: int) -> int:
-    begin = target.size
-    while target.size < end:
+def _grow(source: DiskFile, target: DiskFile, begin: int, end: int, size: int) -> int:
+    """Make `[begin, end)` of the target equal to the source, which has `size` bytes in all; gives the bytes written."""
+    if target.size > size:
+        target.truncate(size)
+    at, written = begin, 0
+    while at < end:
         try:
-            window = source.pread(target.size, min(_WINDOW_BYTES, end - target.size))
+            window = source.pread(at, min(_WINDOW_BYTES, end - at))
         except StorageError as error:
             raise _SourceError(error) from error
         if not window:
             raise _SourceError(StorageError(source.path, "read", f"{source.size} bytes, where there should be {end}"))
-        target.append(window)
-    return target.size - begin
+        if target.size > at and target.pread(at, len(window)) != window:
+            target.truncate(at)
+        if target.size == at:
+            target.append(window)
+            written += len(window)
+        at += len(window)
+    return written
 
 
 def _copy_small(disk: Disk, todo: Copying, name: str, files: list[DiskFile]) -> int:
@@ -132,8 +148,11 @@ def _copy_small(disk: Disk, todo: Copying, name: str, files: list[DiskFile]) -> 
     return len(content)
 
 
-def catch_up(disk: Disk, source: str, target: str, base_offset: Offset, *, end: int, has_aborted: bool, bytes_max: int) -> bool:
-    """Copy what is left of the active segment, whose log ends at `end`, now; False if that is too much. Raises StorageError.
+def catch_up(
+    disk: Disk, source: str, target: str, base_offset: Offset, *, copied: int, end: int, has_aborted: bool, bytes_max: int
+) -> bool:
+    """Copy what is left of the active segment, whose log is copied up to `copied` and ends at `end`, now; False if that is too much.
+    Raises StorageError.
 
     Only with `has_aborted` is there an index of aborted transactions: one that cannot be opened must not be taken for none.
     """
@@ -144,6 +163,8 @@ def catch_up(disk: Disk, source: str, target: str, base_offset: Offset, *, end: 
         if suffix == LOG_SUFFIX:
             old.size = end
         grown.append((old, disk.open(f"{target}/{name}", create=True)))
+    if grown[0][1].size > copied:
+        grown[0][1].truncate(copied)  # nobody has looked at what an earlier life left there
     if sum(old.size - new.size for old, new in grown) > bytes_max:
         return False
     for old, new in grown:

@@ -49,7 +49,12 @@ def partition_of_future(name: str) -> TopicPartition | None:
 
 def may_be_further(disk: Disk, directory: str, active: Segment) -> bool:
     """Whether a copy in `directory` may hold records that the log with this active segment has not. Raises StorageError."""
-    bases = [base_offset for name in disk.list(directory) if (base_offset := offset_of(name, LOG_SUFFIX)) is not None]
+    bases = segments_in(disk, directory)
     if not bases or bases[-1] != active.base_offset:
         return bool(bases) and bases[-1] > active.base_offset
     return disk.open(f"{directory}/{bases[-1]:020d}{LOG_SUFFIX}").size > active.file.size
+
+
+def segments_in(disk: Disk, directory: str) -> tuple[Offset, ...]:
+    """The base offsets of the segments in a copy. Raises StorageError."""
+    return tuple(base_offset for name in disk.list(directory) if (base_offset := offset_of(name, LOG_SUFFIX)) is not None)

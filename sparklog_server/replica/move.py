@@ -9,6 +9,7 @@ SYNCING to NAMING a crash may bring the old one back, so its high watermark stan
 """
 
 from enum import Enum, auto
+from typing import NamedTuple
 
 from sparklog.model import Offset, Ticket, TopicPartition, Uuid
 from sparklog_server.log.copying import Copying, Piece
@@ -30,9 +31,17 @@ class Stage(Enum):
     REMOVING = auto()
 
 
+class Left(NamedTuple):
+    """What an earlier life of a move has left of its copy: where, and the segments in it."""
+
+    path: str
+    segments: tuple[Offset, ...]
+
+
 class Move:
-    """Invariants: `copied` has the bytes of each segment's log in the copy, `whole` those with all their files; at most one job is under
-    way, by `ticket`; `end_offset` is durable in the copy up to there.
+    """Invariants: `copied` has the bytes of each segment's log that are known to be in the copy, `whole` those with all their files, and
+    `found` the segments that an earlier life has left in it; at most one job is under way, by `ticket`; `end_offset` is durable in the copy
+    up to there.
     """
 
     __slots__ = (
@@ -40,6 +49,7 @@ class Move:
         "cuts",
         "doomed",
         "end_offset",
+        "found",
         "home",
         "is_asked",
         "is_assigned",
@@ -57,7 +67,7 @@ class Move:
         "whole",
     )
 
-    def __init__(self, partition: Partition, home: Directory, target: Directory, leftovers: tuple[str, ...]) -> None:
+    def __init__(self, partition: Partition, home: Directory, target: Directory, leftovers: tuple[str, ...], left: Left | None) -> None:
         self.partition = partition
         self.home = home
         self.target = target
@@ -69,12 +79,12 @@ class Move:
         self.is_cancelled = False
         self.doomed: tuple[str, str] = ("", "")
         self.waits_for = 0  # an offset, then the count of a checkpoint
-        self.begin(leftovers)
+        self.begin(leftovers, left)
 
-    def begin(self, leftovers: tuple[str, ...]) -> None:
-        """Begin the copy, over again if there was one, of which `leftovers` are removed first."""
+    def begin(self, leftovers: tuple[str, ...], left: Left | None = None) -> None:
+        """Begin the copy, over again if there was one, of which `leftovers` are removed first; or go on with what is `left` of it."""
         log = self.partition.log
-        self.path = self.target.log_dir.future_path(self.topic_partition)
+        self.path, self.found = left if left is not None else (self.target.log_dir.future_path(self.topic_partition), ())
         self.source = log.directory
         self.leftovers: tuple[str, ...] | None = leftovers  # None once the copy is begun
         self.cuts = log.segments.cuts
@@ -117,7 +127,8 @@ class Move:
         """The segments in the copy that the log has no more."""
         log = self.partition.log
         there = frozenset(segment.base_offset for segment in log.segments.settled)
-        return tuple(base for base in self.copied if base not in there and base < log.segments.first_unsettled_offset)
+        bases = dict.fromkeys((*self.found, *self.copied))
+        return tuple(base for base in bases if base not in there and base < log.segments.first_unsettled_offset)
 
     def plan(self, bytes_max: int) -> Copying | None:
         """What the next job is to do; None if nothing can be done before a sync."""
@@ -133,7 +144,7 @@ class Move:
                 break
             copied = self.copied.get(segment.base_offset, 0)
             end = min(segment.file.size, copied + room)
-            pieces.append(Piece(segment.base_offset, end, end == segment.file.size))
+            pieces.append(Piece(segment.base_offset, copied, end, segment.file.size, end == segment.file.size))
             room -= end - copied
             if end < segment.file.size:
                 reached = segment.base_offset
@@ -145,7 +156,7 @@ class Move:
                 active = log.segments.active
                 copied = self.copied.get(active.base_offset, 0)
                 end = min(active.file.size, copied + room)
-                pieces.append(Piece(active.base_offset, end, False))
+                pieces.append(Piece(active.base_offset, copied, end, active.file.size, False))
                 reached = log.log_end_offset if end == active.file.size else active.base_offset
         if not pieces and not self.gone:
             return None
@@ -156,6 +167,7 @@ class Move:
     def copied_to(self, done: Copying) -> None:
         """A job has done what was planned."""
         self.leftovers = None
+        self.found = tuple(base_offset for base_offset in self.found if base_offset not in done.gone)
         for base_offset in done.gone:
             self.copied.pop(base_offset, None)
             self.whole.pop(base_offset, None)

@@ -13,9 +13,10 @@ from sparklog.effects import Run
 from sparklog.model import Instant, Micros, Ticket, TopicPartition, Uuid
 from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.log.copying import Copied, Copying, SourceFailed, catch_up, copy
+from sparklog_server.log.futures import segments_in
 from sparklog_server.replica.cleaning import Cleaning
 from sparklog_server.replica.directory import Directory, Trace
-from sparklog_server.replica.move import CATCH_UP_BYTES, Move, Stage
+from sparklog_server.replica.move import CATCH_UP_BYTES, Left, Move, Stage
 from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.retention import Retention
 
@@ -84,16 +85,18 @@ class Moving:
             runs = self._cancel(move, "another directory was asked for")
             move = None
         if move is None and target is not home:
-            self.begin(partition, home, target, ())
+            self.begin(partition, home, target)
         return runs + self.advance(now)
 
-    def begin(self, partition: Partition, home: Directory, target: Directory, leftovers: tuple[str, ...]) -> None:
-        """Begin a move; `leftovers` of an earlier life of it are removed first."""
-        self._moves[partition] = Move(partition, home, target, leftovers)
+    def begin(
+        self, partition: Partition, home: Directory, target: Directory, leftovers: tuple[str, ...] = (), left: Left | None = None
+    ) -> None:
+        """Begin a move, or go on with what is `left` of an earlier life of it; other `leftovers` are removed first."""
+        self._moves[partition] = Move(partition, home, target, leftovers, left)
         self._trace("replica-moving", partition=str(partition.topic_partition), source=home.log_dir.path, target=target.log_dir.path)
 
     def serve(self, partition: Partition, home: Directory, directories: Sequence[Directory], assigned: Uuid | None) -> list[Run]:
-        """A partition is open in a directory: have the controller know, and begin anew the move that an earlier life left unfinished."""
+        """A partition is open in a directory: have the controller know, and go on with the move that an earlier life left unfinished."""
         topic_partition = partition.topic_partition
         self.wishes.pop(topic_partition, None)
         if assigned != home.log_dir.directory_id:
@@ -103,10 +106,16 @@ class Moving:
             copies = target.log_dir.futures.get(topic_partition, ())
             if not copies or target.error is not None:
                 continue
-            is_ours = any(future.topic_id == partition.log.topic_id for future in copies)
+            ours = [at for at, future in enumerate(copies) if future.topic_id == partition.log.topic_id]
             paths = target.log_dir.take_futures(topic_partition)
-            if is_ours and target is not home and partition not in self._moves:
-                self.begin(partition, home, target, tuple(paths))
+            if ours and target is not home and partition not in self._moves:
+                path = paths.pop(ours[0])
+                try:
+                    left = Left(path, segments_in(self._disk, path))
+                except StorageError as error:
+                    target.storage_failed(error)
+                    continue
+                self.begin(partition, home, target, tuple(paths), left)
             else:
                 runs += self.discard(paths)
         return runs
@@ -313,7 +322,14 @@ class Moving:
         try:
             end, has_aborted = active.file.size, active.has_aborted
             if not catch_up(
-                self._disk, move.source, move.path, active.base_offset, end=end, has_aborted=has_aborted, bytes_max=CATCH_UP_BYTES
+                self._disk,
+                move.source,
+                move.path,
+                active.base_offset,
+                copied=move.copied.get(active.base_offset, 0),
+                end=end,
+                has_aborted=has_aborted,
+                bytes_max=CATCH_UP_BYTES,
             ):
                 move.is_due = True
                 return []

@@ -22,10 +22,10 @@ def disk_with(**files: bytes) -> SimulatedDisk:
 
 def test_the_index_of_aborted_transactions_comes_along_where_there_is_one() -> None:
     disk = disk_with(log=b"records", aborted=b"entries")
-    assert catch_up(disk, "/old", "/new", Offset(0), end=7, has_aborted=True, bytes_max=100)
+    assert catch_up(disk, "/old", "/new", Offset(0), copied=0, end=7, has_aborted=True, bytes_max=100)
     assert (disk.read(f"/new/{LOG}"), disk.read(f"/new/{ABORTED}")) == (b"records", b"entries")
     disk = disk_with(log=b"records")
-    assert catch_up(disk, "/old", "/new", Offset(0), end=7, has_aborted=False, bytes_max=100)
+    assert catch_up(disk, "/old", "/new", Offset(0), copied=0, end=7, has_aborted=False, bytes_max=100)
     assert (disk.read(f"/new/{LOG}"), disk.read(f"/new/{ABORTED}")) == (b"records", None)
 
 
@@ -33,4 +33,4 @@ def test_an_index_of_aborted_transactions_that_cannot_be_opened_is_not_taken_for
     disk = disk_with(log=b"records", aborted=b"entries")
     disk.fault = lambda call, path: "EIO" if (call, path) == ("open", f"/old/{ABORTED}") else None
     with pytest.raises(StorageError, match="EIO"):
-        catch_up(disk, "/old", "/new", Offset(0), end=7, has_aborted=True, bytes_max=100)
+        catch_up(disk, "/old", "/new", Offset(0), copied=0, end=7, has_aborted=True, bytes_max=100)

@@ -259,6 +259,67 @@ def test_a_move_that_a_stop_interrupted_goes_on_after_the_start(is_clean: bool) 
     assert world.all() == world.values
 
 
+def interrupted(world: Mover) -> str:
+    """Where the copy of its log lies, one segment and a part of the next, that a move had begun when the process died."""
+    world.slow_down(16 * BIG)
+    world.move(world.target)
+    world.begin_copy()
+    world.disk.restart()
+    (name,) = (name for name in world.leftovers() if name.endswith("-future"))
+    return f"{world.target}/{name}"
+
+
+def appended_to_logs(world: Mover) -> list[str]:
+    """The logs in the target that the rest of the move appends to, once for each time."""
+    found: list[str] = []
+
+    def note(call: str, path: str) -> None:
+        if call == "append" and path.startswith(f"{world.target}/t-0.") and path.endswith(".log"):
+            found.append(path)
+
+    world.disk.fault = note
+    world.start()
+    world.finish()
+    world.disk.fault = None
+    return found
+
+
+def test_a_move_goes_on_with_the_copy_that_an_earlier_life_has_left() -> None:
+    world = Mover()
+    copy = interrupted(world)
+    first, second = (name for name in world.disk.list(copy) if name.endswith(".log"))
+    copied = len(world.disk.read(f"{copy}/{second}") or b"")
+    appended = appended_to_logs(world)
+    assert f"{copy}/{first}" not in appended
+    assert 0 < copied < 3 * BIG
+    assert appended.count(f"{copy}/{second}") == -(-(3 * BIG + 222 - copied) // (256 << 10))
+    assert (world.places(), world.leftovers()) == ([world.target], [])
+    assert world.disk.list(copy) == []
+    assert world.all() == world.values
+
+
+@pytest.mark.parametrize("size", [-1, BIG, 0])
+def test_what_an_earlier_life_has_left_counts_only_as_far_as_it_is_what_the_log_holds(size: int) -> None:
+    """Cut short, or with other bytes from the middle or the beginning on; and a segment, and a snapshot, that the log never had."""
+    world = Mover()
+    copy = interrupted(world)
+    first, *_ = (name for name in world.disk.list(copy) if name.endswith(".log"))
+    content = world.disk.read(f"{copy}/{first}")
+    assert content is not None
+    world.disk.write(f"{copy}/{first}", content[:size] + (b"" if size < 0 else bytes(len(content) - size)))
+    for name in ("00000000000000000002.log", "00000000000000000001.snapshot", "00000000000000000000.txnindex"):
+        world.disk.write(f"{copy}/{name}", b"never there")
+    assert f"{copy}/{first}" in appended_to_logs(world)
+    assert (world.places(), world.leftovers()) == ([world.target], [])
+    assert world.all() == world.values
+    logs = [name for name in world.disk.list(f"{world.target}/t-0") if name.endswith((".log", ".txnindex"))]
+    assert "00000000000000000002.log" not in logs
+    assert "00000000000000000000.txnindex" not in logs
+    assert world.disk.read(f"{world.target}/t-0/00000000000000000001.snapshot") is None
+    world.power_cut(4)
+    assert world.all() == world.values
+
+
 def test_an_idempotent_producer_is_known_where_the_log_has_moved() -> None:
     world = Mover()
     batch = bytes(build_batch([(None, b"once", (), world.now.wall_ms)], producer_id=7, producer_epoch=0, base_sequence=0))
