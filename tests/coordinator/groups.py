@@ -11,7 +11,7 @@ A NAME is a client; the member id that it was given is remembered, and used from
 from typing import cast
 
 from sparklog.errors import ErrorCode, code_of
-from sparklog.model import Instant, Micros, Millis, Offset
+from sparklog.model import Instant, Offset
 from sparklog.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from sparklog.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from sparklog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -52,9 +52,9 @@ from sparklog_server.coordinator.group.shard import GroupShard
 from sparklog_server.coordinator.group.shard_listing import Filters, GroupIds, ListedGroups
 from sparklog_server.coordinator.shard import CoordinatorRecord, Decision
 from sparklog_server.metadata.image import MetadataImage
+from tests.coordinator.clock import BEGINNING, ticks
 from tests.story import arguments
 
-EPOCH_MS = 1_700_000_000_000
 NEWEST = {
     "join": 9,
     "sync": 5,
@@ -98,7 +98,7 @@ class GroupWorld:
     def __init__(self, settings: GroupSettings | None = None, *, record_bytes_max: int = 1_000_000) -> None:
         self.settings = settings or GroupSettings()
         self.record_bytes_max = record_bytes_max
-        self.now = Instant(Micros(0), Millis(EPOCH_MS))
+        self.now = BEGINNING
         self.log: list[CoordinatorRecord] = []
         self.member_ids: dict[str, str] = {}
         self.waiting: dict[str, str] = {}
@@ -132,18 +132,11 @@ class GroupWorld:
 
     def advance(self, seconds: float) -> list[tuple[Instant, Decision]]:
         """Let time pass, tick by tick as the shard asks for it; what was decided when."""
-        until_us = self.now.mono_us + round(seconds * 1_000_000)
         decided = []
-        while (deadline := self.shard.deadline()) is not None and deadline <= until_us:
-            self._move_to(max(deadline, self.now.mono_us))
-            for decision in self.shard.tick(self.now):
-                self.replay(decision)
-                decided.append((self.now, decision))
-        self._move_to(until_us)
+        for decision in ticks(self, round(seconds * 1_000_000)):
+            self.replay(decision)
+            decided.append((self.now, decision))
         return decided
-
-    def _move_to(self, mono_us: int) -> None:
-        self.now = Instant(Micros(mono_us), Millis(EPOCH_MS + mono_us // 1000))
 
     def reload(self) -> None:
         self.waiting.clear()

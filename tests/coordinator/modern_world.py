@@ -3,7 +3,7 @@
 from typing import Any
 
 from sparklog.errors import ErrorCode
-from sparklog.model import Instant, LeaderEpoch, Micros, Millis, NodeId, Offset, Uuid
+from sparklog.model import LeaderEpoch, NodeId, Offset, Uuid
 from sparklog.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -21,6 +21,7 @@ from sparklog_server.coordinator.group.shard import GroupShard
 from sparklog_server.coordinator.shard import CoordinatorRecord, Decision
 from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.metadata.records import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
+from tests.coordinator.clock import BEGINNING, ticks
 
 GROUP_CONFIG = 32
 
@@ -83,7 +84,7 @@ class ModernWorld:
     def __init__(self, **settings: Any) -> None:
         self.settings = GroupSettings(**settings)
         self.cluster = Cluster()
-        self.now = Instant(Micros(0), Millis(1_700_000_000_000))
+        self.now = BEGINNING
         self.log: list[CoordinatorRecord] = []
         self._answers: dict[object, Message] = {}
         self.entropy = CountingEntropy()
@@ -154,21 +155,7 @@ class ModernWorld:
 
     def advance(self, millis: float) -> list[tuple[Message, Message | None]]:
         """Let time pass; the records of what came due on the way."""
-        until = self.now.mono_us + int(millis * 1000)
-        decided = []
-        for _ in range(100_000):
-            deadline = self.shard.deadline()
-            if deadline is None or deadline > until:
-                break
-            self._pass(max(deadline, self.now.mono_us))
-            for decision in self.shard.tick(self.now):
-                decided += self._take(self.shard, decision)
-        self._pass(until)
-        return decided
-
-    def _pass(self, mono_us: int) -> None:
-        wall = self.now.wall_ms + (mono_us // 1000 - self.now.mono_us // 1000)
-        self.now = Instant(Micros(mono_us), Millis(wall))
+        return [pair for decision in ticks(self, int(millis * 1000)) for pair in self._take(self.shard, decision)]
 
     def change(self, records: list[Message]) -> None:
         """Metadata that was just committed."""

@@ -15,7 +15,7 @@ from typing import cast
 import msgspec
 
 from sparklog.errors import code_of
-from sparklog.model import Instant, Micros, Millis, Offset, ProducerEpoch, ProducerId, TopicPartition
+from sparklog.model import Instant, Millis, Offset, ProducerEpoch, ProducerId, TopicPartition
 from sparklog.wire.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
 from sparklog.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -38,9 +38,9 @@ from sparklog_server.coordinator.txn.states import NAMES
 from sparklog_server.metadata.features import TRANSACTION_VERSION
 from sparklog_server.metadata.image import MetadataDelta, MetadataImage
 from sparklog_server.metadata.records import FeatureLevelRecord
+from tests.coordinator.clock import BEGINNING, EPOCH_MS, ticks
 from tests.story import arguments
 
-EPOCH_MS = 1_700_000_000_000
 VERDICTS = {"commit": Answer.COMMIT, "abort": Answer.ABORT, "ask-again": Answer.ASK_AGAIN}
 
 
@@ -61,7 +61,7 @@ class TxnWorld:
 
     def __init__(self, settings: TxnSettings | None = None, *, level: int = 2, producer_ids: int = 1_000_000) -> None:
         self.settings = settings or TxnSettings()
-        self.now = Instant(Micros(0), Millis(EPOCH_MS))
+        self.now = BEGINNING
         self.log: list[CoordinatorRecord] = []
         self.level = level
         self.producers: dict[str, tuple[int, int]] = {}
@@ -69,7 +69,6 @@ class TxnWorld:
         self.verdicts: dict[str, VerdictDue] = {}
         self.traced: list[str] = []
         self.waiting: dict[str, object] = {}
-        self._wall_ms = 0
         self._next_producer_id = 0
         self._producer_ids_limit = producer_ids
         self.shard = self.make_shard()
@@ -113,18 +112,11 @@ class TxnWorld:
 
     def advance(self, seconds: float) -> list[tuple[Instant, Decision]]:
         """Let time pass, tick by tick as the shard asks for it; what was decided when."""
-        until_us = self.now.mono_us + round(seconds * 1_000_000)
         decided = []
-        while (deadline := self.shard.deadline()) is not None and deadline <= until_us:
-            self._move_to(max(deadline, self.now.mono_us))
-            for decision in self.shard.tick(self.now):
-                self.replay(decision)
-                decided.append((self.now, decision))
-        self._move_to(until_us)
+        for decision in ticks(self, round(seconds * 1_000_000)):
+            self.replay(decision)
+            decided.append((self.now, decision))
         return decided
-
-    def _move_to(self, mono_us: int) -> None:
-        self.now = Instant(Micros(mono_us), Millis(EPOCH_MS + self._wall_ms + mono_us // 1000))
 
     def reload(self) -> None:
         self.shard = self.make_shard()
@@ -233,8 +225,7 @@ class TxnWorld:
 
     def _wall(self, words: list[str], named: dict[str, str]) -> list[str]:
         """The wall clock steps."""
-        self._wall_ms += round(float(words[0]) * 1000)
-        self._move_to(self.now.mono_us)
+        self.now = Instant(self.now.mono_us, Millis(self.now.wall_ms + round(float(words[0]) * 1000)))
         return []
 
     def _ids(self, words: list[str], named: dict[str, str]) -> list[str]:
