@@ -78,7 +78,7 @@ class DecisionLog:
 
     def __init__(self, settings: ClientSettings) -> None:
         self.settings = replace(settings, acks="all", enable_idempotence=True, transactional_id=None)
-        self.coordinator_timeout_ms = min(COORDINATOR_TIMEOUT_MS_MAX, settings.transaction_timeout_ms // 4)
+        self.coordinator_timeout_ms = min(COORDINATOR_TIMEOUT_MS_MAX, max(1, settings.transaction_timeout_ms // 4))
         self.admin = Admin.from_settings(self.settings)
         self._reader: RangeReader | None = None
         self._plain: BatchWriter | None = None
