@@ -15,8 +15,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.streaming.readwriter import DataStreamReader
 
 import sparklog as sparklog_package
 from benchmarks import harness
@@ -42,21 +43,23 @@ class Format:
 
     def read(self, topic: str, *columns: str) -> DataFrame:
         """A batch read of all there is; of some columns only, in the way that the format has for it."""
-        reader = self.spark.read.format(self.name).options(**self._options).option("subscribe", topic)
+        return self._loaded(self.spark.read.option("subscribe", topic), columns)
+
+    def stream(self, topic: str, *columns: str, **options: str) -> DataFrame:
+        """A stream of all there is, unless told otherwise; of some columns only, as in `read`."""
+        return self._loaded(self.spark.readStream.options(**{"subscribe": topic, "startingOffsets": "earliest", **options}), columns)
+
+    def write(self, frame: DataFrame, topic: str, **options: str) -> None:
+        """A batch write."""
+        frame.write.format(self.name).options(**self._options, **options).option("topic", topic).mode("append").save()
+
+    def _loaded(self, reader: DataFrameReader | DataStreamReader, columns: Sequence[str]) -> DataFrame:
+        reader = reader.format(self.name).options(**self._options)
         if columns and self.name == OURS:
             known = {"key": "BINARY", "value": "BINARY", "partition": "INT", "offset": "LONG"}
             return reader.schema(", ".join(f"{column} {known[column]}" for column in columns)).load()
         frame = reader.load()
         return frame.select(*columns) if columns else frame
-
-    def stream(self, topic: str, **options: str) -> DataFrame:
-        """A stream of all there is, unless told otherwise."""
-        chosen = {"subscribe": topic, "startingOffsets": "earliest", **options}
-        return self.spark.readStream.format(self.name).options(**self._options, **chosen).load()
-
-    def write(self, frame: DataFrame, topic: str, **options: str) -> None:
-        """A batch write."""
-        frame.write.format(self.name).options(**self._options, **options).option("topic", topic).mode("append").save()
 
     @property
     def _options(self) -> dict[str, str]:

@@ -7,16 +7,20 @@ half second under the default trigger; Spark's own connector is measured with it
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import confluent_kafka
+import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql.types import StructType
 
 from benchmarks import harness
-from benchmarks.spark_session import THEIRS, Bench, Format, each_broker, has_delta, parse_options, rate
+from benchmarks.spark_session import OURS, THEIRS, Bench, Format, each_broker, has_delta, parse_options, rate
 
 RUNS = 5
 COLD_RUNS = 2
@@ -28,6 +32,7 @@ EVENTS = 60
 EVENT_INTERVAL_S = 0.5
 PATIENCE_S = 600
 TUNED = f"{THEIRS} tuned"
+NOTHING = "nothing"
 
 
 def main() -> None:
@@ -46,15 +51,14 @@ def drain(bench: Bench) -> None:
 
 
 def copy(bench: Bench) -> None:
-    """From one topic into another, both in the same format."""
+    """From one topic into another, both in the same format and at least once, as theirs alone can."""
 
-    def into_topic(of: Format, source: DataFrame, target: str) -> DataStreamWriter:
-        writer = source.select("key", "value").writeStream.format(of.name)
-        return writer.options(**{"kafka.bootstrap.servers": of.servers, "topic": target})
+    def into_topic(of: Format, topic: str, target: str) -> DataStreamWriter:
+        writer = _limited(bench, of, topic, "key", "value").writeStream.format(of.name)
+        guarantee = {"delivery": "at_least_once"} if of.name == OURS else {}
+        return writer.options(**{"kafka.bootstrap.servers": of.servers, "topic": target, **guarantee})
 
-    _throughput(
-        bench, "topic to topic", ">= 2", lambda of, topic, target: into_topic(of, _limited(bench, of, topic), target), needs_topic=True
-    )
+    _throughput(bench, "topic to topic", ">= 2", into_topic, needs_topic=True)
 
 
 def delta(bench: Bench) -> None:
@@ -69,8 +73,8 @@ def delta(bench: Bench) -> None:
     _throughput(bench, "topic to Delta", ">= 1.3", lambda of, topic, path: into_table(of, _limited(bench, of, topic), path))
 
 
-def _limited(bench: Bench, of: Format, topic: str) -> DataFrame:
-    return of.stream(topic, maxOffsetsPerTrigger=str(bench.records(PER_TRIGGER)))
+def _limited(bench: Bench, of: Format, topic: str, *columns: str) -> DataFrame:
+    return of.stream(topic, *columns, maxOffsetsPerTrigger=str(bench.records(PER_TRIGGER)))
 
 
 def _throughput(
@@ -107,7 +111,7 @@ def tiny(bench: Bench) -> None:
 
 
 def latency(bench: Bench) -> None:
-    """From the producer's call to `foreachBatch`; each format has the topic and the machine for itself."""
+    """From the producer's call to `foreachBatch`; each format has the topic and the machine for itself, and so has a source of nothing."""
     events = max(10, round(EVENTS * min(1.0, bench.options.scale * 10)))
     found: dict[str, dict[str, list[float]]] = {}
     formats = bench.formats()
@@ -127,6 +131,14 @@ def latency(bench: Bench) -> None:
         )
     bench.ratio("addBatch", {name: each["addBatch"] for name, each in found.items()}, "<= 1.3", against=TUNED)
     bench.ratio("trigger", {name: each["triggerExecution"] for name, each in found.items()}, "<= 1.25", against=TUNED)
+    if OURS in found:
+        bench.spark.dataSource.register(nothing_source())
+        nothing = _durations_of_nothing(bench, events)
+        for what, values in nothing.items():
+            for value in values:
+                bench.figures.add(f"visible, {what}", "ms", NOTHING, value)
+        above = statistics.median(found[OURS]["triggerExecution"]) - statistics.median(nothing["triggerExecution"])
+        bench.figures.add("trigger above that of a source of nothing", "ms", bench.label(OURS), above, bound="<= 20")
 
 
 def _paced(bench: Bench, of: Format, events: int) -> dict[str, list[float]]:
@@ -155,6 +167,49 @@ def _paced(bench: Bench, of: Format, events: int) -> dict[str, list[float]]:
             raise RuntimeError(f"{of.label}: {len(latencies)} of {events + 5} events arrived")
     # The first events find Spark starting up.
     return {"each event": latencies[5:], **{name: _durations_ms(query, name)[5:] for name in ("addBatch", "triggerExecution")}}
+
+
+def nothing_source() -> type[DataSource]:
+    """A source that asks nobody and gives one row each half second; a class of this function, so that executors need not import it."""
+
+    class Nothing(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return NOTHING
+
+        def schema(self) -> str:
+            return "value BINARY"
+
+        def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+            return Ticks()
+
+    class Ticks(DataSourceStreamReader):
+        def initialOffset(self) -> dict[str, int]:  # noqa: N802
+            return {"at": int(time.time() / EVENT_INTERVAL_S)}
+
+        def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+            return self.initialOffset()
+
+        def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+            return [InputPartition(end)]
+
+        def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+            yield pa.RecordBatch.from_arrays([pa.array([b"nothing"])], schema=pa.schema([pa.field("value", pa.binary())]))
+
+    return Nothing
+
+
+def _durations_of_nothing(bench: Bench, events: int) -> dict[str, list[float]]:
+    with tempfile.TemporaryDirectory(prefix="sparklog-bench-") as directory:
+        source = bench.spark.readStream.format(NOTHING).load()
+        query = source.writeStream.foreachBatch(_collect).option("checkpointLocation", directory).start()
+        time.sleep((events + 5) * EVENT_INTERVAL_S)
+        query.stop()
+    return {name: _durations_ms(query, name)[5:] for name in ("addBatch", "triggerExecution")}
+
+
+def _collect(batch: DataFrame, _: int) -> None:
+    batch.collect()
 
 
 def _run_to_end(writer: DataStreamWriter, directory: str) -> StreamingQuery:
