@@ -6,8 +6,10 @@ What is the same in every row, the topic and the partition, is built once for th
 from collections.abc import Iterator
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
+from sparklog.errors import SparklogError
 from sparklog.model import Offset, TopicPartition
 from sparklog.record.batch import Buffer
 from sparklog.record.columns import (
@@ -29,6 +31,20 @@ from sparklog.spark.schema import CORRUPT, arrow_schema
 _FLAGS = {"key": KEY, "value": VALUE, "offset": OFFSET, "timestamp": TIMESTAMP, "timestampType": TIMESTAMP_TYPE, "headers": HEADERS}
 
 
+_TIMES_BEYOND = (-(2**63), 2**63 - 1)
+"""What columns hold in place of a time whose microseconds no 64 bits can hold."""
+
+
+class TimestampOutOfRange(SparklogError):
+    """A record's time is one that Spark cannot hold; names the record."""
+
+    def __init__(self, partition: TopicPartition, offset: int) -> None:
+        super().__init__(
+            f"the record at offset {offset} of {partition} has a timestamp that Spark cannot hold in microseconds:"
+            " leave the column out with .schema(…), or begin after this record"
+        )
+
+
 class ArrowColumns:
     """Turns batches of one partition into Arrow, with the columns that `schema` chooses and no others built."""
 
@@ -46,9 +62,21 @@ class ArrowColumns:
     def record_batches(self, batches: memoryview, start: Offset, limit: Offset) -> Iterator[tuple[pa.RecordBatch, Offset]]:
         """The records of `[start, limit)` in `batches`, in order, each piece with the offset after it."""
         for columns in read_columns([batches], start, limit, self._wanted, verify_crc=self._check_crcs):
+            if columns.timestamps is not None and columns.count and not _are_times(columns):
+                raise TimestampOutOfRange(self._partition, self._first_beyond(batches, start, limit))
             decoded = self._decoded(columns) if self._decoding.needs and columns.count else {}
             arrays = [decoded[field.name] if field.name in decoded else self._array(field, columns) for field in self._schema]
             yield pa.RecordBatch.from_arrays(arrays, schema=self._schema), Offset(columns.next_offset)
+
+    def _first_beyond(self, batches: memoryview, start: Offset, limit: Offset) -> int:
+        """The offset of the first record whose time is no time."""
+        for columns in read_columns([batches], start, limit, OFFSET | TIMESTAMP, verify_crc=False):
+            if columns.count and not _are_times(columns):
+                times = _fixed(pa.int64(), columns.count, columns.timestamps)
+                row = pc.index(pc.is_in(times, pa.array(_TIMES_BEYOND)), True).as_py()
+                offset: int = _fixed(pa.int64(), columns.count, columns.offsets)[row].as_py()
+                return offset
+        raise AssertionError("it was among these records a moment ago")
 
     def _decoded(self, columns: Columns) -> dict[str, pa.Array]:
         kind, count = pa.binary(), columns.count
@@ -84,6 +112,11 @@ class ArrowColumns:
         self._constant_rows = rows = max(rows, 2 * self._constant_rows)
         self._topics = pa.repeat(pa.scalar(self._partition.topic, pa.string()), rows)
         self._partitions = pa.repeat(pa.scalar(self._partition.partition, pa.int32()), rows)
+
+
+def _are_times(columns: Columns) -> bool:
+    extremes = pc.min_max(_fixed(pa.int64(), columns.count, columns.timestamps)).as_py()
+    return bool(_TIMES_BEYOND[0] < extremes["min"] and extremes["max"] < _TIMES_BEYOND[1])
 
 
 def _binary(kind: pa.DataType, count: int, column: BinaryColumn | None) -> pa.Array:

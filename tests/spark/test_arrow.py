@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 from sparklog.errors import SettingsError
 from sparklog.model import Offset, TopicPartition
 from sparklog.record.batch import build_batch
-from sparklog.spark.arrow import ArrowColumns, binary_column, headers_column
+from sparklog.spark.arrow import ArrowColumns, TimestampOutOfRange, binary_column, headers_column
 from sparklog.spark.options import Options
 from sparklog.spark.schema import arrow_schema, check_projection, source_schema
 
@@ -63,6 +63,16 @@ def test_null_and_empty_stay_apart() -> None:
 def test_records_outside_the_range_are_left_out() -> None:
     content = batch(b"4", b"5", b"6", base_offset=4) + batch(b"7", b"8", base_offset=7)
     assert read(content, 5, 8)["offset"].to_pylist() == [5, 6, 7]
+
+
+@pytest.mark.parametrize("timestamp_ms", [2**60, -(2**60)])
+def test_a_time_beyond_microseconds_is_refused_with_its_record_unless_the_column_is_left_out(timestamp_ms: int) -> None:
+    content = batch(b"a") + bytes(build_batch([(None, b"b", (), WHEN_MS), (None, b"c", (), timestamp_ms)], base_offset=1))
+    assert read(content, 0, 2)["timestamp"].to_pylist() == [WHEN, WHEN]
+    for names in (["timestamp"], ["offset", "timestamp"]):
+        with pytest.raises(TimestampOutOfRange, match="offset 2 of flights-3"):
+            read(content, schema=StructType([source_schema(PLAIN)[name] for name in names]))
+    assert read(content, schema=StructType([source_schema(PLAIN)["value"]]))["value"].to_pylist() == [b"a", b"b", b"c"]
 
 
 def test_topic_and_partition_fill_batches_of_any_size() -> None:
