@@ -41,6 +41,7 @@ DIFFERENCES = """
   `skip`; what a stream lost stands in its offsets from then on, by partition, under `lost`: at least so many offsets. What vanishes
   between planning and reading is told by a warning of the task alone.
 - **`minPartitions`, `maxRecordsPerPartition` and `maxBytesPerPartition`** may not ask for more than 100 000 tasks.
+  `maxRecordsPerPartition` cuts the tasks of a batch read too; the connector heeds it there only beside a `minPartitions` that cuts.
 - **A micro-batch estimated below 1 MiB is one task**, unless one of the three options above is given.
 - **`minOffsetsPerTrigger`** puts nothing off with availableNow, which reads all that is there, and counts its delay from the last
   micro-batch that read something.
