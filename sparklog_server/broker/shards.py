@@ -56,19 +56,15 @@ class LedPartition:
     def append(self, batch: bytearray, now: Instant) -> Offset:
         try:
             return self._partition.append(memoryview(batch), now).base_offset
-        except PartitionUnavailable as unavailable:
-            raise Refused(unavailable.code) from unavailable
-        except RecordsRefused as refused:
-            raise Refused(refused.code, refused.message) from refused
+        except (PartitionUnavailable, RecordsRefused) as refusal:
+            raise _refused(refusal) from refusal
 
     def append_in_transaction(self, batch: bytearray, proof: object, now: Instant) -> Offset:
         assert proof is None or isinstance(proof, Verification)
         try:
             return self._partition.append_in_transaction(batch, now, proof).base_offset
-        except PartitionUnavailable as unavailable:
-            raise Refused(unavailable.code) from unavailable
-        except RecordsRefused as refused:
-            raise Refused(refused.code, refused.message) from refused
+        except (PartitionUnavailable, RecordsRefused) as refusal:
+            raise _refused(refusal) from refusal
 
     def append_marker(self, marker: Marker, producer: tuple[int, int], *, is_bumped: bool, now: Instant) -> Offset:
         producer_id, producer_epoch = producer
@@ -76,10 +72,8 @@ class LedPartition:
             return self._partition.append_marker(
                 marker, producer_id=producer_id, producer_epoch=producer_epoch, is_bumped=is_bumped, now=now
             ).base_offset
-        except PartitionUnavailable as unavailable:
-            raise Refused(unavailable.code) from unavailable
-        except RecordsRefused as refused:
-            raise Refused(refused.code, refused.message) from refused
+        except (PartitionUnavailable, RecordsRefused) as refusal:
+            raise _refused(refusal) from refusal
 
     def park(self, until: Offset, token: object) -> None:
         # One token at a time: clients that wait for this partition in great numbers shall not keep its groups from their answers.
@@ -92,6 +86,10 @@ class LedPartition:
             raise Refused(ErrorCode.NOT_COORDINATOR, unavailable.code.name) from unavailable
         except OffsetOutOfRange as refused:
             raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(refused)) from refused
+
+
+def _refused(refusal: PartitionUnavailable | RecordsRefused) -> Refused:
+    return Refused(refusal.code, refusal.message if isinstance(refusal, RecordsRefused) else None)
 
 
 class Shards:

@@ -148,7 +148,10 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         _int("sparklog.session.unsent.max.bytes", "The bytes of replies waiting in one session beyond which it is no longer read.", 65_536),
     ] = 64 * _MIB
     max_connections: Annotated[
-        int, _int("max.connections", "The connections this broker holds at once; Kafka's own default is without limit.", 0, update=_CLUSTER)
+        int,
+        _int(
+            "max.connections", "The connections held at once: who comes then waits. Without limit by default in Kafka.", 0, update=_CLUSTER
+        ),
     ] = 10_000
     max_connections_per_ip: Annotated[
         int, _int("max.connections.per.ip", "The connections one address may hold at once.", 0, update=_CLUSTER)

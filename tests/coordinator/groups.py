@@ -52,7 +52,7 @@ from sparklog_server.coordinator.group.shard import GroupShard
 from sparklog_server.coordinator.group.shard_listing import Filters, GroupIds, ListedGroups
 from sparklog_server.coordinator.shard import CoordinatorRecord, Decision
 from sparklog_server.metadata.image import MetadataImage
-from tests.coordinator.clock import BEGINNING, ticks
+from tests.coordinator.clock import BEGINNING, CountingEntropy, ticks
 from tests.story import arguments
 
 NEWEST = {
@@ -67,17 +67,6 @@ NEWEST = {
     "fetch": 9,
     "delete-offset": 0,
 }
-
-
-class CountingEntropy:
-    """Bytes that differ from call to call and not from run to run."""
-
-    def __init__(self) -> None:
-        self._calls = 0
-
-    def __call__(self, size: int) -> bytes:
-        self._calls += 1
-        return self._calls.to_bytes(size, "big")
 
 
 def silent(event: str, **fields: object) -> None:

@@ -21,20 +21,9 @@ from sparklog_server.coordinator.group.shard import GroupShard
 from sparklog_server.coordinator.shard import CoordinatorRecord, Decision
 from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.metadata.records import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
-from tests.coordinator.clock import BEGINNING, ticks
+from tests.coordinator.clock import BEGINNING, CountingEntropy, ticks
 
 GROUP_CONFIG = 32
-
-
-class CountingEntropy:
-    """Bytes that differ from call to call and not from run to run."""
-
-    def __init__(self) -> None:
-        self._calls = 0
-
-    def __call__(self, size: int) -> bytes:
-        self._calls += 1
-        return self._calls.to_bytes(size, "big")
 
 
 class Cluster:

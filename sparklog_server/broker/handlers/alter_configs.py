@@ -1,8 +1,8 @@
 """AlterConfigs and IncrementalAlterConfigs (KIP-133, KIP-339): what a broker refuses by itself; the controller decides on the rest."""
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant
@@ -22,6 +22,7 @@ from sparklog_server.metadata.image import BROKER_RESOURCE
 from sparklog_server.outcome import Refused
 
 Answer = tuple[int, str | None]
+ReplyT = TypeVar("ReplyT", bound=Message)
 
 
 def incremental_alter_configs(
@@ -39,16 +40,7 @@ def incremental_alter_configs(
         responses = [Altered(code, message, one.resource_type, one.resource_name) for one, (code, message) in named]
         return IncrementalAlterConfigsResponse(responses=responses)
 
-    def completed(reply: Message) -> Message:
-        decided = cast("IncrementalAlterConfigsResponse", reply).responses
-        return response(_merged(refused, [(one.error_code, one.error_message) for one in decided]))
-
-    allowed = [resource for index, resource in enumerate(resources) if index not in refused]
-    if not allowed:
-        return response(_merged(refused, []))
-    command = IncrementalAlterConfigsRequest(resources=allowed, validate_only=request.validate_only)
-    context.propose(command, Proposed(call, completed), call.session.principal, now)
-    return Parked.MUTING
+    return _decided(context, call, request, refused, response, now)
 
 
 def alter_configs(context: Context, call: Call, request: AlterConfigsRequest, now: Instant) -> AlterConfigsResponse | Parked:
@@ -65,14 +57,28 @@ def alter_configs(context: Context, call: Call, request: AlterConfigsRequest, no
             responses=[Replaced(code, message, one.resource_type, one.resource_name) for one, (code, message) in named]
         )
 
+    return _decided(context, call, request, refused, response, now)
+
+
+def _decided(
+    context: Context,
+    call: Call,
+    request: IncrementalAlterConfigsRequest | AlterConfigsRequest,
+    refused: dict[int, Answer],
+    response: Callable[[Sequence[Answer]], ReplyT],
+    now: Instant,
+) -> ReplyT | Parked:
+    """Have the controller decide on what is not refused."""
+
     def completed(reply: Message) -> Message:
-        decided = cast("AlterConfigsResponse", reply).responses
+        decided = cast("IncrementalAlterConfigsResponse | AlterConfigsResponse", reply).responses
         return response(_merged(refused, [(one.error_code, one.error_message) for one in decided]))
 
-    allowed = [resource for index, resource in enumerate(resources) if index not in refused]
+    # Any: of the class that the request has, which mypy does not tie to it.
+    allowed: list[Any] = [resource for index, resource in enumerate(request.resources) if index not in refused]
     if not allowed:
         return response(_merged(refused, []))
-    command = AlterConfigsRequest(resources=allowed, validate_only=request.validate_only)
+    command = type(request)(resources=allowed, validate_only=request.validate_only)
     context.propose(command, Proposed(call, completed), call.session.principal, now)
     return Parked.MUTING
 
