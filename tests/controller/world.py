@@ -22,20 +22,10 @@ from sparklog_server.metadata.records import (
     RemoveTopicRecord,
     TopicRecord,
 )
+from tests.entropy import CountingEntropy
 from tests.story import arguments
 
 CLUSTER_ID = "a-cluster"
-
-
-class CountingEntropy:
-    """Bytes that differ from call to call and not from run to run."""
-
-    def __init__(self) -> None:
-        self._calls = 0
-
-    def __call__(self, size: int) -> bytes:
-        self._calls += 1
-        return self._calls.to_bytes(size, "big")
 
 
 def directory(letter: str) -> bytes:

@@ -1,4 +1,4 @@
-"""What a shard under test has of the world: a clock that goes on as the shard asks for it, and entropy."""
+"""The clock of a shard under test, which goes on as the shard asks for it."""
 
 from collections.abc import Iterator
 from typing import Final, Protocol
@@ -9,17 +9,6 @@ from sparklog_server.coordinator.shard import Decision, Shard
 EPOCH_MS: Final = 1_700_000_000_000
 BEGINNING: Final = Instant(Micros(0), Millis(EPOCH_MS))
 _TICKS_MAX: Final = 100_000
-
-
-class CountingEntropy:
-    """Bytes that differ from call to call and not from run to run."""
-
-    def __init__(self) -> None:
-        self._calls = 0
-
-    def __call__(self, size: int) -> bytes:
-        self._calls += 1
-        return self._calls.to_bytes(size, "big")
 
 
 class World(Protocol):

@@ -52,7 +52,8 @@ from sparklog_server.coordinator.group.shard import GroupShard
 from sparklog_server.coordinator.group.shard_listing import Filters, GroupIds, ListedGroups
 from sparklog_server.coordinator.shard import CoordinatorRecord, Decision
 from sparklog_server.metadata.image import MetadataImage
-from tests.coordinator.clock import BEGINNING, CountingEntropy, ticks
+from tests.coordinator.clock import BEGINNING, ticks
+from tests.entropy import CountingEntropy
 from tests.story import arguments
 
 NEWEST = {

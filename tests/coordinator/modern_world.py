@@ -21,7 +21,8 @@ from sparklog_server.coordinator.group.shard import GroupShard
 from sparklog_server.coordinator.shard import CoordinatorRecord, Decision
 from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.metadata.records import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
-from tests.coordinator.clock import BEGINNING, CountingEntropy, ticks
+from tests.coordinator.clock import BEGINNING, ticks
+from tests.entropy import CountingEntropy
 
 GROUP_CONFIG = 32
 
