@@ -55,7 +55,7 @@ class Accumulator:
     ) -> tuple[Gathering, int] | None:
         """The batch that took the record, and its index there; None if there is no memory for it now."""
         size = record_size_max(key, value, headers)
-        if self.used_bytes + size > self._memory_bytes_max and self.used_bytes:
+        if not self.has_memory(size):
             return None
         batch = self._open.get(topic_partition)
         if batch is not None and batch.builder.size + size > self._batch_bytes_max:
@@ -70,6 +70,10 @@ class Accumulator:
         self.used_bytes += size
         batch.memory_bytes += size
         return batch, index
+
+    def has_memory(self, size: int) -> bool:
+        """Whether there is memory for a record of that size."""
+        return self.used_bytes + size <= self._memory_bytes_max or not self.used_bytes
 
     def is_beginning(self, topic_partition: TopicPartition) -> bool:
         """Whether the next record of the partition begins a batch."""

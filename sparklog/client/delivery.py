@@ -22,7 +22,7 @@ def deliver(network: Network, outbound: Outbound, deadline: Micros) -> list[Done
     transaction = outbound.transaction
     done = outbound.expire(now)
     done += _ask_producer_id(network, outbound, now)
-    done += _ship(network, outbound, now)
+    done += ship(network, outbound, now)
     ended = 0 if transaction is None else transaction.ended
     if transaction is not None:
         _run_errands(network, transaction, now)
@@ -49,7 +49,7 @@ def deliver(network: Network, outbound: Outbound, deadline: Micros) -> list[Done
                 assert answer.error is not None
                 done += outbound.failed(answer.token, answer.error, now)
     # What was answered made room: fill it now, the caller may not come back soon.
-    done += _ship(network, outbound, now_us())
+    done += ship(network, outbound, now_us())
     if transaction is not None:
         _run_errands(network, transaction, now_us())
     return done
@@ -86,7 +86,8 @@ def _ask_producer_id(network: Network, outbound: Outbound, now: Micros) -> list[
     return []
 
 
-def _ship(network: Network, outbound: Outbound, now: Micros) -> list[Done]:
+def ship(network: Network, outbound: Outbound, now: Micros) -> list[Done]:
+    """Send what waits and has room; gives the batches that are finished by that alone."""
     done: list[Done] = []
     while shipments := outbound.requests(now, network.is_ready):
         for shipment in shipments:

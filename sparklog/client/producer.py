@@ -1,36 +1,31 @@
 """The producer: records go in one by one from any thread, batches go out in the background, in transactions if it has a transactional id.
 
-A shell around two machines: `Accumulator` gathers (under `_lock`), `Outbound` sends (under `_io`). A daemon thread drives the sending; a
-thread that fills a batch drives it too, since Python would let the background thread wait up to 5 ms after each of its system calls while
-another thread computes. Nobody waits for the network while holding a lock. Order of locks: `_io`, then `_lock`.
+The face of `sender.py`, which says who sends when: here is what a caller says and waits for.
 """
 
 import contextlib
 import os
-import threading
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Final, Self, TypeVar, Unpack
 
-from sparklog.client.accumulator import Accumulator, Gathering, StickyPartitioner
+from sparklog.client.accumulator import Gathering, StickyPartitioner
 from sparklog.client.cluster import TopicView
-from sparklog.client.delivery import deliver
-from sparklog.client.failures import BufferExhausted, ClientClosed, DeliveryFailed, RecordTooLarge, UnknownTopic
+from sparklog.client.failures import BufferExhausted, ClientClosed, RecordTooLarge, UnknownTopic
 from sparklog.client.membership import GroupMetadata
 from sparklog.client.membership_offsets import OffsetAndMetadata, positions_of
-from sparklog.client.outbound import Done, Outbound, OutboundBatch
-from sparklog.client.producer_records import Delivery, ProducerInterceptor, ProducerRecord, RecordMetadata, as_bytes, nothing_of
+from sparklog.client.outbound import Done
+from sparklog.client.producer_records import Delivery, ProducerInterceptor, ProducerRecord, RecordMetadata, as_bytes
+from sparklog.client.sender import Sender
 from sparklog.client.settings import ClientSettings, ProducerOptions
 from sparklog.client.transaction import Transaction
-from sparklog.client.transaction_states import Operation
-from sparklog.client.transport import Network, entropy, now_us
-from sparklog.errors import BrokerError, RequestTimeout, SettingsError, SparklogError
+from sparklog.client.transaction_states import Operation, State
+from sparklog.client.transport import entropy, now_us
+from sparklog.errors import BrokerError, ErrorCode, RequestTimeout, SettingsError, SparklogError
 from sparklog.model import Micros, TopicPartition
 from sparklog.record.batch import Headers, record_size_max
-from sparklog.record.compression import Codec
 
 __all__ = ["Delivery", "Partitioner", "Producer", "ProducerInterceptor", "ProducerRecord", "RecordMetadata", "Serializer"]
 
@@ -40,7 +35,7 @@ Partitioner = Callable[[str, bytes | None, bytes | None, int], int]
 """(topic, key, value, number of partitions) -> partition."""
 
 _MS: Final = 1000
-_SLEEP_US_MAX: Final = 60_000_000
+_IN_TRANSACTION: Final = State.IN_TRANSACTION  # to name a member of an enum takes as long as two calls
 
 
 class Producer:
@@ -86,23 +81,14 @@ class Producer:
         self._serialize_value = value_serializer or as_bytes
         self._partitioner = partitioner
         self._interceptors = tuple(interceptors)
-        self._codec = Codec[settings.compression_type.upper()]
-        self._network = Network(settings, can_be_woken=True)
-        self._outbound = Outbound(settings, self._network.cluster, entropy)
-        self._transaction = self._outbound.transaction
-        self._accumulator = Accumulator(settings)
+        self._sender = Sender(settings)
+        self._network = self._sender.network
+        self._transaction = self._sender.transaction
+        self._accumulator = self._sender.accumulator
+        self._lock = self._sender.lock
         self._sticky = StickyPartitioner(settings, entropy)
-        self._io = threading.Lock()  # network and outbound
-        self._lock = threading.Lock()  # accumulator, callbacks and the flags below
-        self._changed = threading.Condition(self._lock)  # a batch is done, or the cluster told something
-        self._finished: deque[tuple[Gathering, Done]] = deque()
-        self._callbacks_running = threading.Lock()
-        self._waits_until = Micros(0)  # until when the background thread sleeps; 0 while it works
-        self._metadata_answers = self._operations_ended = self._waiting_for_memory = 0
-        self._is_wanted = False
-        self._is_closed = self._is_forked = False
-        self._thread = threading.Thread(target=self._run, name="sparklog-producer", daemon=True)
-        self._thread.start()
+        self._waiting_for_memory = 0
+        self._is_forked = False
         _forget_in_children(self)
 
     # -- sending --------------------------------------------------------------------------------------------------------------------------
@@ -123,7 +109,7 @@ class Producer:
         Text is written as UTF-8 unless there are serializers. Raises RecordTooLarge, BufferExhausted, UnknownTopic or ClientClosed at once;
         what happens later is told by the Delivery and by `on_delivery(metadata, error)`, one of which is None.
         """
-        if self._is_closed:
+        if self._sender.is_closed:
             self._raise_if_closed()
         if self._interceptors:
             record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
@@ -140,9 +126,10 @@ class Producer:
         if timestamp_ms is None:
             timestamp_ms = time.time_ns() // 1_000_000
         now = now_us()
+        transaction = self._transaction
         with self._lock:
-            if self._transaction is not None:
-                self._transaction.raise_unless_open()
+            if transaction is not None and transaction.state is not _IN_TRANSACTION:
+                transaction.raise_unless_open()
             number = self._partition(view, key_bytes, value_bytes, size, partition)
             topic_partition = TopicPartition(topic, number)
             taken = self._accumulator.append(topic_partition, key_bytes, value_bytes, headers, timestamp_ms, now)
@@ -152,12 +139,12 @@ class Producer:
             delivery = Delivery(self, batch, index, timestamp_ms)
             if on_delivery is not None or self._interceptors:
                 batch.callbacks.append(lambda: self._tell(delivery, on_delivery))
-            has_full = self._accumulator.has_full
-            must_wake = index == 0 and now + self._settings.linger_ms * _MS < self._waits_until
+            has_closed = index == 0 and self._accumulator.has_full
+            must_wake = index == 0 and now + self._settings.linger_ms * _MS < self._sender.waits_until
             if must_wake:
-                self._waits_until = Micros(0)  # once is enough
-        if has_full or not self._settings.linger_ms:
-            self._drive()
+                self._sender.waits_until = Micros(0)  # once is enough
+        if has_closed or not self._settings.linger_ms:
+            self._sender.drive()
         elif must_wake:
             self._network.wake()
         return delivery
@@ -168,9 +155,6 @@ class Producer:
             self._raise_if_closed()
             self._accumulator.flush()
             batches = list(self._accumulator.incomplete)
-            has_full = self._accumulator.has_full
-        if has_full:
-            self._drive()
         deadline = None if timeout is None else time.monotonic() + timeout
         for batch in batches:
             self._wait_for(batch, None if deadline is None else deadline - time.monotonic())
@@ -212,7 +196,7 @@ class Producer:
 
         A transaction that is open is aborted, if a broker answers in that time.
         """
-        if self._is_closed:
+        if self._sender.is_closed:
             return
         try:
             self._abort_open(timeout)
@@ -220,14 +204,7 @@ class Producer:
         except RequestTimeout:
             pass  # what is left fails below, each record by its own Delivery
         finally:
-            self._is_closed = True
-            self._network.wake()
-            if threading.current_thread() is not self._thread:
-                self._thread.join()
-            with self._io:
-                self._give_up(ClientClosed("the producer was closed before the record was acknowledged"))
-                self._network.close()
-            self._run_callbacks()
+            self._sender.close(ClientClosed("the producer was closed before the record was acknowledged"))
 
     def __enter__(self) -> Self:
         return self
@@ -251,7 +228,7 @@ class Producer:
         self._raise_if_closed()
         if self._transaction is None:
             raise SettingsError(f"{what} needs a transactional_id")
-        with self._io, self._lock:
+        with self._sender.io, self._lock:
             return call(self._transaction)
 
     def _end(self, operation: Operation, deadline: float) -> None:
@@ -260,18 +237,21 @@ class Producer:
         self._finish(operation, deadline)
 
     def _finish(self, operation: Operation, deadline: float) -> None:
-        self._drive()
-        with self._changed:
-            while not operation.is_done:
-                self._raise_if_closed()
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    trouble = self._network.last_error
-                    why = "" if trouble is None else f"; last trouble: {trouble}"
-                    raise RequestTimeout(f"{operation.name} was not answered in time{why}: call it again to go on waiting")
-                self._changed.wait(left)
+        if not self._waited(lambda: operation.is_done, deadline):
+            trouble = self._network.last_error
+            why = "" if trouble is None else f"; last trouble: {trouble}"
+            raise RequestTimeout(f"{operation.name} was not answered in time{why}: call it again to go on waiting")
         if operation.error is not None:
             raise operation.error
+
+    def _waited(self, is_over: Callable[[], bool], deadline: float | None) -> bool:
+        """Wait until something is over; False if it is not by then (`time.monotonic()`)."""
+        if self._is_forked:
+            self._raise_if_closed()
+        if self._sender.wait(is_over, None if deadline is None else Micros(int(deadline * 1e6))):
+            return True
+        self._raise_if_closed()
+        return False
 
     def _abort_open(self, timeout: float | None) -> None:
         if self._transaction is not None and self._transaction.may_abort:
@@ -282,62 +262,59 @@ class Producer:
         return time.monotonic() + (self._settings.max_block_ms / 1000 if timeout is None else timeout)
 
     def _wait_for_topic(self, topic: str) -> TopicView:
-        deadline = time.monotonic() + self._settings.max_block_ms / 1000
-        with self._io:
+        cluster = self._network.cluster
+        with self._sender.io:
             self._raise_if_closed()
-            self._network.cluster.want([topic])
-        self._network.wake()
-        with self._changed:
-            while topic not in self._network.cluster.topics:
-                self._raise_if_closed()
-                code = self._network.cluster.errors.get(topic)
-                if code is not None and not code.is_retriable:
-                    raise BrokerError(code, f"topic {topic!r}")
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    trouble = self._network.last_error if code is None else code.name
-                    why = f": {trouble}" if trouble is not None else ""
-                    raise BufferExhausted(f"nothing was known of topic {topic!r} within max_block_ms={self._settings.max_block_ms}{why}")
-                self._changed.wait(left)
-            return self._network.cluster.topics[topic]
+            cluster.want([topic])
+
+        def refusal() -> ErrorCode | None:
+            code = cluster.errors.get(topic)
+            return None if code is None or code.is_retriable else code
+
+        if self._waited(lambda: topic in cluster.topics or refusal() is not None, self._blocks_until(None)):
+            if (code := refusal()) is not None and topic not in cluster.topics:
+                raise BrokerError(code, f"topic {topic!r}")
+            return cluster.topics[topic]
+        code = cluster.errors.get(topic)
+        trouble = self._network.last_error if code is None else code.name
+        why = f": {trouble}" if trouble is not None else ""
+        raise BufferExhausted(f"nothing was known of topic {topic!r} within max_block_ms={self._settings.max_block_ms}{why}")
 
     def _wait_for_memory(
         self, topic_partition: TopicPartition, key: bytes | None, value: bytes | None, headers: Headers, timestamp_ms: int
     ) -> tuple[Gathering, int]:
         """Append as soon as memory is free; called and left with `_lock` held."""
-        deadline = time.monotonic() + self._settings.max_block_ms / 1000
+        deadline = self._blocks_until(None)
+        size = record_size_max(key, value, headers)
         self._waiting_for_memory += 1
         self._accumulator.is_short = True
         try:
-            self._network.wake()
             while True:
                 if self._transaction is not None:
                     self._transaction.raise_unless_open()
                 taken = self._accumulator.append(topic_partition, key, value, headers, timestamp_ms, now_us())
                 if taken is not None:
                     return taken
-                self._raise_if_closed()
-                left = deadline - time.monotonic()
-                if left <= 0:
+                self._lock.release()
+                try:
+                    has_room = self._waited(lambda: self._accumulator.has_memory(size), deadline)
+                finally:
+                    self._lock.acquire()
+                if not has_room:
                     raise BufferExhausted(
                         f"buffer_memory={self._settings.buffer_memory} was full for max_block_ms={self._settings.max_block_ms}"
                     )
-                self._changed.wait(left)
         finally:
             self._waiting_for_memory -= 1
             self._accumulator.is_short = self._waiting_for_memory > 0
 
     def _wait_for(self, batch: Gathering, timeout: float | None) -> Done:
-        deadline = None if timeout is None else time.monotonic() + timeout
         if self._is_forked:
             self._raise_if_closed()
-        with self._changed:
-            while batch.done is None:
-                left = None if deadline is None else deadline - time.monotonic()
-                if left is not None and left <= 0:
-                    raise RequestTimeout("the record is neither acknowledged nor given up yet")
-                self._changed.wait(left)
-            return batch.done
+        done = self._sender.wait_for(batch, None if timeout is None else Micros(now_us() + int(timeout * 1e6)))
+        if done is None:
+            raise RequestTimeout("the record is neither acknowledged nor given up yet")
+        return done
 
     def _call_when_done(self, batch: Gathering, callback: Callable[[], None]) -> bool:
         """Whether the callback will be called; if not, the batch is done already."""
@@ -359,128 +336,8 @@ class Producer:
     def _raise_if_closed(self) -> None:
         if self._is_forked:
             raise ClientClosed("this producer belongs to the parent process: make one of the child's own")
-        if self._is_closed:
+        if self._sender.is_closed:
             raise ClientClosed("the producer is closed")
-
-    # -- in any thread --------------------------------------------------------------------------------------------------------------------
-
-    def _drive(self) -> None:
-        """Send what is ready; if another thread is at it, that one looks again."""
-        self._is_wanted = True
-        while self._is_wanted and self._io.acquire(blocking=False):
-            try:
-                self._is_wanted = False
-                if self._is_closed:
-                    return
-                self._turn()
-                if self._next_turn() < self._waits_until:
-                    self._network.wake()
-            finally:
-                self._io.release()
-        self._run_callbacks()
-
-    def _turn(self) -> None:
-        """Ready batches into the machine, the machine's requests into the network, answers back; without waiting. `_io` is held."""
-        now = now_us()
-        while True:
-            with self._lock:
-                taken = self._accumulator.take(now, self._outbound.has_room)
-                late = self._accumulator.expired(Micros(now - self._settings.delivery_timeout_ms * _MS))
-            for batch in late:
-                error = DeliveryFailed(batch.topic_partition, "the record found no way to its leader within delivery_timeout_ms")
-                self._outbound.failed_elsewhere(error)
-                self._finished.append((batch, Done(nothing_of(batch), error=error)))
-            for batch in taken:
-                records = batch.builder.build(codec=self._codec, compression_level=self._settings.compression_level)
-                deadline = Micros(batch.created + self._settings.delivery_timeout_ms * _MS)
-                self._outbound.add(OutboundBatch(batch.topic_partition, records, batch.builder.record_count, deadline, batch))
-            finished = deliver(self._network, self._outbound, now)
-            for done in finished:
-                assert isinstance(done.batch.context, Gathering)
-                self._finished.append((done.batch.context, done))
-            if not taken and not finished:
-                return
-
-    def _give_up(self, error: SparklogError) -> None:
-        with self._lock:
-            left = self._accumulator.abandon()
-        for done in self._outbound.give_up(error):
-            assert isinstance(done.batch.context, Gathering)
-            self._finished.append((done.batch.context, done))
-        for batch in left:
-            self._finished.append((batch, Done(nothing_of(batch), error=error)))
-
-    def _run_callbacks(self) -> None:
-        """Publish what is finished, in order: one thread at a time, and never inside a callback of its own."""
-        while self._finished or self._metadata_answers != self._network.cluster.answers or self._has_ended_operation():
-            if not self._callbacks_running.acquire(blocking=False):
-                return
-            try:
-                self._publish()
-            finally:
-                self._callbacks_running.release()
-
-    def _has_ended_operation(self) -> bool:
-        return self._transaction is not None and self._transaction.ended != self._operations_ended
-
-    def _publish(self) -> None:
-        callbacks: list[Callable[[], None]] = []
-        with self._changed:
-            self._metadata_answers = self._network.cluster.answers
-            self._operations_ended = 0 if self._transaction is None else self._transaction.ended
-            while self._finished:
-                batch, done = self._finished.popleft()
-                batch.done = done
-                self._accumulator.released(batch)
-                callbacks += batch.callbacks
-                batch.callbacks = []
-            self._changed.notify_all()
-        for callback in callbacks:
-            try:
-                callback()
-            except Exception as error:
-                threading.excepthook(threading.ExceptHookArgs((type(error), error, error.__traceback__, threading.current_thread())))
-
-    # -- the background thread ------------------------------------------------------------------------------------------------------------
-
-    def _run(self) -> None:
-        try:
-            self._work()
-        except BaseException as error:
-            # A fault of ours: nobody may wait for what nobody sends any more.
-            self._is_closed = True
-            with self._io:
-                self._give_up(ClientClosed(f"the producer's thread broke: {error!r}"))
-            self._run_callbacks()
-            raise
-
-    def _work(self) -> None:
-        while not self._is_closed:
-            with self._io:
-                self._is_wanted = False
-                self._turn()
-                until = self._next_turn(is_going_to_sleep=True)
-            self._run_callbacks()
-            if not self._is_wanted:
-                self._network.wait(until)
-            self._waits_until = Micros(0)
-
-    def _next_turn(self, *, is_going_to_sleep: bool = False) -> Micros:
-        """When there is something to do without anything having happened. `_io` is held."""
-        now = now_us()
-        outbound = self._outbound.deadline(now)
-        until = self._network.next_event(Micros(now + _SLEEP_US_MAX) if outbound is None else outbound)
-        with self._lock:
-            lingered = self._accumulator.deadline(now)
-            until = until if lingered is None else min(until, lingered)
-            if is_going_to_sleep:
-                # Batches come and go: a short sleep is cheaper than being woken for the linger of each. Else no longer than a request
-                # may take: whoever sends one meanwhile need not wake us for its time limit.
-                is_busy, settings = bool(self._accumulator.incomplete), self._settings
-                until = min(until, Micros(now + (max(settings.linger_ms, 1) if is_busy else settings.request_timeout_ms) * _MS))
-                # Under the lock: a record that comes later sees it, and wakes us if it cannot wait that long.
-                self._waits_until = until
-        return until
 
 
 # -- fork ---------------------------------------------------------------------------------------------------------------------------------
@@ -496,5 +353,5 @@ def _forget_in_children(producer: Producer) -> None:
 
 def _mark_forked() -> None:
     for producer in list(_producers):
-        producer._is_forked = producer._is_closed = True
+        producer._is_forked = producer._sender.is_closed = True
     _producers.clear()

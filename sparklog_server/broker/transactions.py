@@ -183,6 +183,7 @@ class Transactions:
             token = answer.token
             if isinstance(token, MarkersDue):
                 self.due.append(token)
+                self._room = 0  # in a turn of their own: whoever ended the transaction hears of it before
             elif isinstance(token, VerdictDue):
                 self._unjudged.append(token)
             elif token is not None:

@@ -37,7 +37,7 @@ ROW_OF_RAFT = 3
 
 # Rows 4-8 of the broker speak to other brokers through the client's machines, never through its blocking shells.
 _SHELL_FILES = (
-    *("transport", "producer", "consumer", "consumer_group", "group", "admin", "writer", "ranges", "delivery", "offsets"),
+    *("transport", "producer", "sender", "consumer", "consumer_group", "group", "admin", "writer", "ranges", "delivery", "offsets"),
     *("decision_log", "committer"),
     *("admin_calls", "admin_topics", "admin_configs", "admin_groups", "admin_cluster", "admin_storage", "admin_quotas"),
 )

@@ -210,6 +210,38 @@ def test_closing_gives_up_what_cannot_be_delivered(broker: ScriptedBroker) -> No
         producer.send("t", b"b")
 
 
+def test_closing_ends_the_waits_of_all_threads(broker: ScriptedBroker) -> None:
+    del broker.handlers["Produce"]
+    producer = Producer(bootstrap_servers=broker.address)
+    delivery = producer.send("t", b"a")
+    with ThreadPoolExecutor(3) as pool:
+        waiting = [pool.submit(delivery.exception, 60) for _ in range(3)]
+        producer.close(0.05)
+        assert all(isinstance(one.result(60), ClientClosed) for one in waiting)
+
+
+def test_a_record_that_has_lingered_leaves_though_another_thread_waits_for_the_one_before(broker: ScriptedBroker, log: Log) -> None:
+    first, second = threading.Event(), threading.Event()
+    log.trouble = [first.set, second.set]  # which answers neither
+    producer = Producer(bootstrap_servers=broker.address)
+    delivery = producer.send("t", b"a")
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(delivery.exception, 60)
+        assert first.wait(60)
+        producer.send("t", b"b")
+        assert second.wait(60)
+        producer.close(0)
+        assert isinstance(waiting.result(60), ClientClosed)
+
+
+def test_answers_are_heard_though_nobody_sends_or_waits_any_more(broker: ScriptedBroker, log: Log) -> None:
+    heard = threading.Event()
+    with Producer(bootstrap_servers=broker.address, batch_size=500) as producer:
+        last = [producer.send("t", b"%0100d" % number) for number in range(200)][-1]
+        last.add_done_callback(lambda _: heard.set())
+        assert heard.wait(60)
+
+
 def test_flush_says_when_time_is_up(broker: ScriptedBroker) -> None:
     del broker.handlers["Produce"]
     producer = Producer(bootstrap_servers=broker.address)

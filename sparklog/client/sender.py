@@ -1,0 +1,260 @@
+"""What sends a producer's batches: two machines and whoever drives them.
+
+`Accumulator` gathers (under `lock`), `Outbound` sends (under `_io`). Three may drive the sending, never two at once:
+
+    a thread that closes a batch ──┐
+    a thread that waits ───────────┼─► a turn: batches ─► requests ─► network ─► answers ─► whoever waits is told
+    the background thread ─────────┘
+
+Python lets a thread wait up to 5 ms after each of its system calls while another one computes. So whoever fills batches, or waits for them,
+drives: the background thread leaves the network alone for `ATTENDED_US` after each such turn. Nobody waits for the network while holding a
+lock. Order of locks: `_io`, then `lock`.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from sparklog.client.accumulator import Accumulator, Gathering
+from sparklog.client.delivery import deliver, ship
+from sparklog.client.failures import ClientClosed, DeliveryFailed
+from sparklog.client.outbound import Done, Outbound, OutboundBatch
+from sparklog.client.producer_records import nothing_of
+from sparklog.client.settings import ClientSettings
+from sparklog.client.transport import Network, entropy, now_us
+from sparklog.errors import SparklogError
+from sparklog.model import Micros
+from sparklog.record.compression import Codec
+
+ATTENDED_US: Final = 2_000
+"""How long somebody who has driven is expected back: batches follow each other faster than that where it matters."""
+
+_MS: Final = 1000
+_SLEEP_US_MAX: Final = 60_000_000
+
+
+class Sender:
+    """The sending half of a producer. `changed` is told of batches that are done, operations that have ended, and news of the cluster."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self._settings = settings
+        self._codec = Codec[settings.compression_type.upper()]
+        self.network = Network(settings, can_be_woken=True)
+        self._outbound = Outbound(settings, self.network.cluster, entropy)
+        self.transaction = self._outbound.transaction
+        self.accumulator = Accumulator(settings)
+        self.io = threading.Lock()  # network and outbound
+        self.lock = threading.Lock()  # accumulator, callbacks and the flags below
+        self.changed = threading.Condition(self.lock)
+        self.waits_until = Micros(0)
+        """Until when the background thread sleeps; 0 while it works."""
+        self.is_closed = False
+        self._finished: deque[tuple[Gathering, Done]] = deque()
+        self._callbacks_running = threading.Lock()
+        self._attending = threading.Lock()  # held by the one among those who wait that drives
+        self._attended_until = Micros(0)
+        self._metadata_answers = self._operations_ended = 0
+        self._is_wanted = False
+        self._thread = threading.Thread(target=self._run, name="sparklog-producer", daemon=True)
+        self._thread.start()
+
+    def close(self, error: SparklogError) -> None:
+        """Give up what is left, and drop the connections."""
+        self.is_closed = True
+        self.network.wake()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+        self.network.wake()  # the first may have been for the thread
+        with self._attending, self.io:
+            self._give_up(error)
+            self.network.close()
+        self._run_callbacks()
+
+    # -- in any thread --------------------------------------------------------------------------------------------------------------------
+
+    def drive(self) -> None:
+        """Send what is ready; if another thread is at it, that one looks again."""
+        self._is_wanted = True
+        while self._is_wanted and self.io.acquire(blocking=False):
+            try:
+                self._is_wanted = False
+                if self.is_closed:
+                    return
+                now = now_us()
+                self._attended_until = Micros(now + ATTENDED_US)
+                # Answers are looked for where they are needed: several come at once then.
+                if not self._ship(now) or self.accumulator.has_full:
+                    self._turn()
+                if self.waits_until > self._attended_until and self._next_turn() < self.waits_until:
+                    self.network.wake()
+            finally:
+                self.io.release()
+        self._run_callbacks()
+
+    def wait(self, is_over: Callable[[], bool], deadline: Micros | None) -> bool:
+        """Drive, or leave it to another thread, until something is over; False if that is not the case by the deadline, or at a close."""
+        while not is_over():
+            now = now_us()
+            if self.is_closed or (deadline is not None and now >= deadline):
+                return False
+            if self._attending.acquire(blocking=False):
+                try:
+                    self._attend(is_over, deadline)
+                finally:
+                    self._attended_until = Micros(now_us() + ATTENDED_US)
+                    self._attending.release()
+            else:
+                with self.changed:
+                    if not is_over():
+                        self.changed.wait(None if deadline is None else (deadline - now) / 1e6)
+        return True
+
+    def wait_for(self, batch: Gathering, deadline: Micros | None) -> Done | None:
+        """Drive until a batch is done; None if it is not by the deadline. A close leaves none that is not."""
+        if batch.done is None and not self.wait(lambda: batch.done is not None, deadline) and self.is_closed:
+            with self.changed:
+                self.changed.wait_for(lambda: batch.done is not None)
+        return batch.done
+
+    def _attend(self, is_over: Callable[[], bool], deadline: Micros | None) -> None:
+        while True:
+            with self.io:
+                if self.is_closed:
+                    return
+                self._is_wanted = False
+                self._turn()
+                until = self._next_turn()
+            self._run_callbacks()
+            if is_over() or (deadline is not None and now_us() >= deadline):
+                return
+            if not self._is_wanted:
+                self.network.wait(until if deadline is None else min(until, deadline))
+
+    def _turn(self) -> None:
+        """Ready batches into the machine, the machine's requests into the network, answers back; without waiting. `io` is held."""
+        now = now_us()
+        with self.lock:
+            late = self.accumulator.expired(Micros(now - self._settings.delivery_timeout_ms * _MS))
+        for batch in late:
+            error = DeliveryFailed(batch.topic_partition, "the record found no way to its leader within delivery_timeout_ms")
+            self._outbound.failed_elsewhere(error)
+            self._finished.append((batch, Done(nothing_of(batch), error=error)))
+        self._ship(now)
+        self._finish(deliver(self.network, self._outbound, now))
+        self._ship(now)  # into the room that answers have made
+
+    def _ship(self, now: Micros) -> bool:
+        """Send ready batches, as long as there is room for one more of a partition; whether there were any."""
+        has_shipped = False
+        while True:
+            with self.lock:
+                taken = self.accumulator.take(now, self._outbound.has_room)
+            if not taken:
+                return has_shipped
+            has_shipped = True
+            for batch in taken:
+                records = batch.builder.build(codec=self._codec, compression_level=self._settings.compression_level)
+                deadline = Micros(batch.created + self._settings.delivery_timeout_ms * _MS)
+                self._outbound.add(OutboundBatch(batch.topic_partition, records, batch.builder.record_count, deadline, batch))
+            self._finish(ship(self.network, self._outbound, now))
+
+    def _finish(self, finished: list[Done]) -> None:
+        for done in finished:
+            assert isinstance(done.batch.context, Gathering)
+            self._finished.append((done.batch.context, done))
+
+    def _give_up(self, error: SparklogError) -> None:
+        with self.lock:
+            left = self.accumulator.abandon()
+        self._finish(self._outbound.give_up(error))
+        for batch in left:
+            self._finished.append((batch, Done(nothing_of(batch), error=error)))
+
+    def _run_callbacks(self) -> None:
+        """Publish what is finished, in order: one thread at a time, and never inside a callback of its own."""
+        while self._finished or self._metadata_answers != self.network.cluster.answers or self._has_ended_operation():
+            if not self._callbacks_running.acquire(blocking=False):
+                return
+            try:
+                self._publish()
+            finally:
+                self._callbacks_running.release()
+
+    def _has_ended_operation(self) -> bool:
+        return self.transaction is not None and self.transaction.ended != self._operations_ended
+
+    def _publish(self) -> None:
+        callbacks: list[Callable[[], None]] = []
+        with self.changed:
+            self._metadata_answers = self.network.cluster.answers
+            self._operations_ended = 0 if self.transaction is None else self.transaction.ended
+            while self._finished:
+                batch, done = self._finished.popleft()
+                batch.done = done
+                self.accumulator.released(batch)
+                callbacks += batch.callbacks
+                batch.callbacks = []
+            self.changed.notify_all()
+        for callback in callbacks:
+            try:
+                callback()
+            except Exception as error:
+                threading.excepthook(threading.ExceptHookArgs((type(error), error, error.__traceback__, threading.current_thread())))
+
+    # -- the background thread ------------------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            self._work()
+        except BaseException as error:
+            # A fault of ours: nobody may wait for what nobody sends any more.
+            self.is_closed = True
+            with self.io:
+                self._give_up(ClientClosed(f"the producer's thread broke: {error!r}"))
+            self._run_callbacks()
+            raise
+
+    def _work(self) -> None:
+        while not self.is_closed:
+            if self._is_attended():
+                continue
+            with self.io:
+                self._is_wanted = False
+                self._turn()
+                until = self._next_turn(is_going_to_sleep=True)
+            self._run_callbacks()
+            if not self._is_wanted:
+                self.network.wait(until)
+            self.waits_until = Micros(0)
+
+    def _is_attended(self) -> bool:
+        """Whether another thread drives: then this one has slept a while. Woken, or with a batch that has lingered, it looks itself."""
+        now = now_us()
+        until = Micros(now + ATTENDED_US) if self._attending.locked() else self._attended_until
+        if now >= until:
+            return False
+        with self.lock:
+            lingered = self.accumulator.deadline(now)
+            until = until if lingered is None else min(until, lingered)
+            self.waits_until = until
+        was_woken = self.network.pause(until)
+        self.waits_until = Micros(0)
+        return not was_woken and (lingered is None or now_us() < lingered)
+
+    def _next_turn(self, *, is_going_to_sleep: bool = False) -> Micros:
+        """When there is something to do without anything having happened. `io` is held."""
+        now = now_us()
+        outbound = self._outbound.deadline(now)
+        until = self.network.next_event(Micros(now + _SLEEP_US_MAX) if outbound is None else outbound)
+        with self.lock:
+            lingered = self.accumulator.deadline(now)
+            until = until if lingered is None else min(until, lingered)
+            if is_going_to_sleep:
+                # Batches come and go: a short sleep is cheaper than being woken for the linger of each. Else no longer than a request
+                # may take: whoever sends one meanwhile need not wake us for its time limit.
+                is_busy, settings = bool(self.accumulator.incomplete), self._settings
+                until = min(until, Micros(now + (max(settings.linger_ms, 1) if is_busy else settings.request_timeout_ms) * _MS))
+                # Under the lock: a record that comes later sees it, and wakes us if it cannot wait that long.
+                self.waits_until = until
+        return until
