@@ -1,14 +1,16 @@
-"""JSON by whole blocks: values joined by newlines and read by pyarrow into columns, without an object per record.
+"""JSON by whole blocks into columns, without an object per record: by a kernel where it knows the types and by pyarrow from joined values.
 
-    rows -> blocks of ROWS -> pyarrow.json            a block that holds a wrong value is refused whole, so
-                 └ refused -> FEW_ROWS -> pyarrow.json  it is cut into smaller ones, and of those
-                                └ refused -> row by row   only the ones with the wrong value go the slow way
+    rows -> blocks of ROWS -> kernel, pyarrow.json            a block that holds a wrong value is refused whole, so
+                 └ refused -> FEW_ROWS -> kernel, pyarrow.json  it is cut into smaller ones, and of those
+                                └ refused -> row by row           only the ones with the wrong value go the slow way
 
-What pyarrow reads, `json_rows` would read alike; it is only asked where that holds. That no value spills over into its neighbours is
-proved for every block: each value is UTF-8 that begins with `{` and ends with `}`, and as many objects come out as values went in. No
-JSON document goes on after `}` with a newline and `{`, so documents end where values end; then each value holds exactly one.
+What the kernel and pyarrow read, `json_rows` would read alike; they are only asked where that holds. That no value spills over into its
+neighbours is proved for every block that pyarrow reads: each value is UTF-8 that begins with `{` and ends with `}`, and as many objects
+come out as values went in. No JSON document goes on after `}` with a newline and `{`, so documents end where values end; then each value
+holds exactly one.
 """
 
+import re
 from typing import Final
 
 import pyarrow as pa
@@ -17,14 +19,20 @@ import pyarrow.json as pj
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    BooleanType,
     DataType,
     DateType,
+    DoubleType,
+    IntegerType,
+    LongType,
     MapType,
+    StringType,
     StructType,
     TimestampNTZType,
     TimestampType,
 )
 
+from sparklog.kernels import json
 from sparklog.spark.formats.decoded import Decoded
 from sparklog.spark.formats.json_rows import JsonRows, binaries
 from sparklog.spark.formats.prefix import without_prefix
@@ -37,6 +45,16 @@ FEW_ROWS: Final = 1024
 PATIENCE: Final = 16
 """Blocks to read row by row after one of which most parts were refused, before pyarrow is asked again."""
 _SPACE = " \t\r\n"
+_PLAIN = re.compile(r'[^"\\\x00-\x1f]*')
+"""A name that stands in JSON as it is."""
+_SORTS: Final[dict[type[DataType], int]] = {
+    BooleanType: json.BOOLEAN,
+    IntegerType: json.INT,
+    LongType: json.LONG,
+    DoubleType: json.DOUBLE,
+    **dict.fromkeys((StringType, TimestampType, TimestampNTZType, DateType, BinaryType), json.STRING),
+}
+"""What the kernel reads; times and binaries as strings, see `_parsed_type`."""
 
 
 class JsonDecoder:
@@ -48,6 +66,9 @@ class JsonDecoder:
         self._rows = JsonRows(kind)
         self._may_be_prefixed = may_be_prefixed
         self._slow_blocks = 0
+        self._fields: list[tuple[bytes, int]] | None = None
+        if self._struct.fields and all(type(field.dataType) in _SORTS and _PLAIN.fullmatch(field.name) for field in self._struct.fields):
+            self._fields = [(field.name.encode(), _SORTS[type(field.dataType)]) for field in self._struct.fields]
         self._parse_options = None
         if isinstance(kind, StructType) and _is_known_to_arrow(kind):
             schema = pa.schema([(field.name, _parsed_type(field.dataType)) for field in kind.fields])
@@ -88,21 +109,37 @@ class JsonDecoder:
         if not len(present):
             return pa.nulls(len(values), self._type)
         try:
-            texts = present.cast(pa.string())
-            if not _all_in_braces(texts):
-                texts = pc.utf8_trim(texts, _SPACE)
-                if not _all_in_braces(texts):
-                    return None
-            joined = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts), "\n")[0].as_buffer()
-            read_options = pj.ReadOptions(use_threads=False, block_size=joined.size + 1)
-            table = pj.read_json(pa.BufferReader(joined), read_options=read_options, parse_options=self._parse_options)
-            if table.num_rows != len(present):
+            columns = self._by_kernel(present) or self._by_pyarrow(present)
+            if columns is None:
                 return None
-            columns = [table.column(field.name).combine_chunks() for field in self._struct.fields]
             made = _finished_struct(columns, self._struct, None)
         except (pa.ArrowInvalid, ValueError):
             return None
         return made if present is values else _spread(made, values)
+
+    def _by_kernel(self, values: pa.Array) -> list[pa.Array] | None:
+        if self._fields is None:
+            return None
+        _, offsets, content = values.buffers()
+        read = json.read_objects(len(values), offsets, content or b"", values.offset, self._fields)
+        if read is None:
+            return None
+        kinds = [_parsed_type(field.dataType) for field in self._struct.fields]
+        made = zip(kinds, read, strict=True)
+        return [pa.Array.from_buffers(kind, len(values), [pa.py_buffer(part) for part in column]) for kind, column in made]
+
+    def _by_pyarrow(self, values: pa.Array) -> list[pa.Array] | None:
+        texts = values.cast(pa.string())
+        if not _all_in_braces(texts):
+            texts = pc.utf8_trim(texts, _SPACE)
+            if not _all_in_braces(texts):
+                return None
+        joined = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts), "\n")[0].as_buffer()
+        read_options = pj.ReadOptions(use_threads=False, block_size=joined.size + 1)
+        table = pj.read_json(pa.BufferReader(joined), read_options=read_options, parse_options=self._parse_options)
+        if table.num_rows != len(values):
+            return None
+        return [table.column(field.name).combine_chunks() for field in self._struct.fields]
 
 
 def _all_in_braces(texts: pa.Array) -> bool:
