@@ -23,6 +23,8 @@ READ_AHEAD_BYTES: Final = 1 << 20
 READ_BEYOND_BYTES: Final = 256 << 10
 TAKEN_FOR_COLD_BYTES: Final = 64 << 20
 GATHERED_BYTES_MAX: Final = 256 << 10
+# Of what is cold, while others are heard: 12 us.
+CALM_TURN_BYTES: Final = 32 << 10
 # Up to here, reading a slice and gathering it costs less than a sendfile of its own.
 GATHERED_SLICE_BYTES_MAX: Final = 32 << 10
 GATHERED_CHUNKS_MAX: Final = min(os.sysconf("SC_IOV_MAX"), 1024)
@@ -33,7 +35,8 @@ MORE: Final[int] = getattr(socket, "MSG_MORE", 0)
 class Owner(Protocol):
     """What a connection tells: bytes may have come, the connection is no more, a file must be read beside the loop first.
 
-    `turn_bytes` is how much of a file may go out before others have their turn.
+    `turn_bytes` is how much of a file may go out before others have their turn. `hears_others`, which any thread may ask, is whether
+    somebody who reads nothing cold was heard lately.
     """
 
     unsent_bytes_max: int
@@ -41,6 +44,7 @@ class Owner(Protocol):
 
     def readable(self, connection: "Connection") -> None: ...
     def lost(self, connection: "Connection", failure: str) -> None: ...
+    def hears_others(self) -> bool: ...
     def run(self, job: Callable[[], object], done: Callable[[object], None]) -> None: ...
 
 
@@ -102,6 +106,11 @@ class Connection:
         """Send these after what waits already, from the next `flush` on."""
         if self._is_open:
             self._waiting += chunks
+
+    @property
+    def reads_cold(self) -> bool:
+        """Whether what it is sent has lately come from the disk."""
+        return self._cold_bytes > 0
 
     @property
     def is_sending(self) -> bool:
@@ -216,6 +225,9 @@ class Connection:
 
     def _send_slice(self, first: FileSlice) -> int:
         length = min(first.length, self._owner.turn_bytes)
+        is_calm = self._cold_bytes > 0 and self._owner.hears_others()
+        if is_calm:
+            length = min(length, CALM_TURN_BYTES)
         descriptor = _descriptor(first)
         if first.position + length > self._resident_limit:
             ahead = min(first.length, READ_AHEAD_BYTES)
@@ -233,7 +245,7 @@ class Connection:
             self._resident_limit = 0
         else:
             self._waiting[0] = FileSlice(first.file, first.position + sent, first.length - sent)
-        return sent if sent == length else self._owner.turn_bytes
+        return sent if sent == length and not is_calm else self._owner.turn_bytes
 
     def _drop(self, sent: int) -> None:
         """Forget the first `sent` bytes of what waits, none of which lies in a slice."""
@@ -264,9 +276,9 @@ class Connection:
         looks_beyond = self._cold_bytes <= 0
         position, limit = part.position, part.position + length
         # Its own descriptor: the file's may be taken away meanwhile.
-        descriptor = os.dup(_descriptor(part))
+        descriptor, hears_others = os.dup(_descriptor(part)), self._owner.hears_others
         self._owner.run(
-            lambda: read_ahead(descriptor, position, limit, looks_beyond=looks_beyond),
+            lambda: read_ahead(descriptor, position, limit, looks_beyond=looks_beyond, hears_others=hears_others),
             lambda result: self._was_read_ahead(part, length, result),
         )
 
@@ -292,7 +304,8 @@ class Connection:
         except (OSError, StorageError):
             return  # who sends these bytes will meet it, if it lasts
         self._is_looking_further = True
-        self._owner.run(lambda: read_ahead(descriptor, position, limit), self._looked_further)
+        hears_others = self._owner.hears_others
+        self._owner.run(lambda: read_ahead(descriptor, position, limit, hears_others=hears_others), self._looked_further)
 
     def _looked_further(self, _result: object) -> None:
         self._is_looking_further = False  # a disk that fails is met again by who sends these bytes

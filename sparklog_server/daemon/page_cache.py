@@ -6,12 +6,19 @@ Linux answers through preadv2 with RWF_NOWAIT. Where the system or the file syst
 import errno
 import os
 import sys
+import time
+from collections.abc import Callable
 from typing import Final
 
 # The kernel reads ahead in steps of at least this, so between two probes it has left no hole.
 PROBE_STEP_BYTES: Final = 128 << 10
 # A system call is not always interrupted for somebody who waits for the processor: this much takes about 10 us.
 READ_STEP_BYTES: Final = 256 << 10
+# While others are heard: less than a request's worth of the processor at a time, and a disk that others' syncs find free after one of them.
+CALM_STEP_BYTES: Final = 64 << 10
+CALM_BYTES_PER_SECOND: Final = 128_000_000
+CALM_SHARE: Final = 4
+"""Of the time, one part is spent reading, however slow the disk is."""
 # Further than what the kernel reads ahead by itself.
 COLD_BEYOND_BYTES: Final = 20 << 20
 NOWAIT: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
@@ -54,15 +61,24 @@ def read_if_resident(descriptor: int, position: int, length: int) -> bytes | byt
     return content[:size] if os.fstat(descriptor).st_size <= position + size else None
 
 
-def read_ahead(descriptor: int, position: int, limit: int, *, looks_beyond: bool = False) -> bool:
+def _never() -> bool:
+    return False
+
+
+def read_ahead(
+    descriptor: int, position: int, limit: int, *, looks_beyond: bool = False, hears_others: Callable[[], bool] = _never
+) -> bool:
     """Return once `[position, limit)` is in the page cache, as far as memory allows, and close the descriptor. Blocks: call it beside the
     loop. If asked for, tells whether the file is cold further on than the kernel reads ahead by itself (the probe makes a page resident).
 
     The kernel's own read-ahead sees one who reads in order and takes large pages. Asked by POSIX_FADV_WILLNEED for 2 MiB it takes 512
-    small ones, at eight times the processor time, and while it does (0.3 to 0.7 ms) nobody else gets that processor.
+    small ones, at eight times the processor time, and while it does (0.3 to 0.7 ms) nobody else gets that processor. As long as it
+    `hears_others`, it reads little at a time, and rests.
     """
     try:
         if sys.platform == "linux":
+            if hears_others():
+                position = _pass_by_calmly(descriptor, position, limit, hears_others)
             _pass_by(descriptor, position, limit)
         else:
             _read(descriptor, position, limit)
@@ -93,3 +109,29 @@ def _pass_by(descriptor: int, position: int, limit: int) -> None:
             position += size
     finally:
         os.close(nobody)
+
+
+def _pass_by_calmly(descriptor: int, position: int, limit: int, hears_others: Callable[[], bool]) -> int:
+    """Pass by what lies below `limit` while others are heard; gives where that ended.
+
+    Whoever reads in order has the kernel read ahead by as much as the disk is set to (8 MiB on some): requests that a sync of others waits
+    behind, and half a millisecond of one processor.
+    """
+    try:
+        # How a file is read is told of its open file, which a duplicate shares.
+        own = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return position
+    try:
+        os.posix_fadvise(own, 0, 0, os.POSIX_FADV_RANDOM)
+        while position < limit and hears_others():
+            size = min(limit - position, CALM_STEP_BYTES)
+            if not is_resident(own, position, size):
+                began_s = time.monotonic()
+                _pass_by(own, position, position + size)
+                took_s = time.monotonic() - began_s
+                time.sleep(max(size / CALM_BYTES_PER_SECOND - took_s, (CALM_SHARE - 1) * took_s))
+            position += size
+    finally:
+        os.close(own)
+    return position

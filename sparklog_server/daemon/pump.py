@@ -68,6 +68,7 @@ class Pump:
         self.turn_bytes = ALONE_TURN_BYTES
         self._heard: Connection | None = None  # of whom something came last
         self._shared_until_us = 0
+        self._hears_until_us = 0
         self.connections: dict[SessionId, Connection] = {}
         self._broker = broker
         self._reactor = reactor
@@ -129,6 +130,8 @@ class Pump:
             return
         now = read_clock()
         connection.active_us = now.mono_us
+        if not connection.reads_cold:
+            self._hears_until_us = now.mono_us + SHARED_FOR_US
         if connection is not self._heard:
             self._heard = connection
             self._shared_until_us = now.mono_us + SHARED_FOR_US
@@ -147,6 +150,10 @@ class Pump:
         self._lost.append(connection.session)
         if not self._is_in_turn:
             self._carry_out([], read_clock())
+
+    def hears_others(self) -> bool:
+        """Whether somebody who reads nothing cold was heard lately, who should not have to wait for one who does. For any thread."""
+        return time.monotonic_ns() // 1000 < self._hears_until_us
 
     def run(self, job: Job, done: Done) -> None:
         """Run a job for a connection."""

@@ -1,11 +1,12 @@
 """What is asked of the page cache before a slice is sent."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
 
-from sparklog_server.daemon.page_cache import COLD_BEYOND_BYTES, is_resident, read_ahead
+from sparklog_server.daemon.page_cache import CALM_BYTES_PER_SECOND, COLD_BEYOND_BYTES, is_resident, read_ahead
 
 MIB = 1 << 20
 SIZE = COLD_BEYOND_BYTES + 16 * MIB
@@ -29,6 +30,20 @@ def _opened(path: Path) -> int:
 
 def test_a_range_that_was_read_ahead_is_resident_and_the_file_cold_further_on(cold: Path) -> None:
     assert read_ahead(_opened(cold), MIB, 3 * MIB, looks_beyond=True)
+    assert is_resident(_opened(cold), MIB, 2 * MIB)
+
+
+def test_a_range_that_is_read_while_others_are_heard_is_resident_and_nothing_beyond_it(cold: Path) -> None:
+    began_s = time.monotonic()
+    assert read_ahead(_opened(cold), MIB, 3 * MIB, looks_beyond=True, hears_others=lambda: True)
+    assert time.monotonic() - began_s >= 1.9 * MIB / CALM_BYTES_PER_SECOND
+    assert not is_resident(_opened(cold), 3 * MIB + 65536, 1)
+    assert is_resident(_opened(cold), MIB, 2 * MIB)
+
+
+def test_the_rest_of_a_range_is_read_at_once_when_nobody_is_heard_any_more(cold: Path) -> None:
+    heard = iter([True] * 3)
+    assert read_ahead(_opened(cold), MIB, 3 * MIB, looks_beyond=True, hears_others=lambda: next(heard, False))
     assert is_resident(_opened(cold), MIB, 2 * MIB)
 
 

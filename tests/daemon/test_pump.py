@@ -47,6 +47,24 @@ def test_a_slice_that_is_not_in_the_page_cache_is_read_ahead_and_arrives(rig: Ri
     assert rig.exchange(client, b"slice 0 %d\n" % length, len(expected)) == expected
 
 
+def test_what_is_cold_arrives_while_others_are_heard_who_are_answered_meanwhile(rig: Rig) -> None:
+    content = os.urandom(4 * MIB)
+    rig.file.append(content)
+    os.fsync(rig.file.fileno())
+    os.posix_fadvise(rig.file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    if is_resident(rig.file.fileno(), 0, MIB):
+        pytest.skip("this file system keeps its pages whatever one asks")
+    reader, other = rig.client(), rig.client()
+    reader.sendall(b"slice 0 %d\n" % len(content))
+    answered = 0
+    received = bytearray()
+    while len(received) < len(HEADER) + len(content):
+        answered += rig.exchange(other, b"echo x\n", 1) == b"x"
+        received += rig.exchange(reader, b"", 1)
+    assert received == HEADER + content
+    assert answered > 1
+
+
 def test_who_reads_what_was_cold_finds_the_next_answer_read_already(rig: Rig) -> None:
     rig.file.append(os.urandom(3 * MIB))
     os.fsync(rig.file.fileno())
