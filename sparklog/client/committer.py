@@ -80,7 +80,7 @@ class Committer:
         """Make a batch count, once, whatever was tried before; raises one of the errors above, or what a broker said."""
         is_fenced_anew = self.fence()
         self.at("fence")
-        last = self.last_decision()
+        last = self.last_decision() if is_fenced_anew else self._log.known(self.sink)
         self.at("last_decision")
         if last is not None and last.decision.query == query and last.decision.batch >= batch:
             decided = last.decision
@@ -220,6 +220,7 @@ class Committer:
         doomed = condemned | {one.transactional_id for one in own}
         found = [one.transactional_id for one in self._admin.list_transactions(states=["Ongoing"], prefix=prefix_of(self.sink))]
         strays = [name for name in found if name not in kept and (batch_max is None or _batch_of(name) <= batch_max or name in doomed)]
+        self._log.settle()  # by now it is
         told = self._describe(sorted(strays, key=lambda name: name not in condemned))
         open_now = [ProducerIdentity(name, one.producer_id, one.producer_epoch) for name, one in told.items() if one.state == "Ongoing"]
         aborted = 0

@@ -139,6 +139,16 @@ class DecisionLog:
             self._read(sink, partition, seen, end)
         except OffsetOutOfRange:
             self._read(sink, partition, self._from_the_beginning(sink, partition), end)
+        return self._told(sink)
+
+    def known(self, sink: str) -> LastDecision | None:
+        """As `last`, but without a question where the sink was read before: so it holds only if nobody has fenced this one since.
+
+        Then nobody else has decided or condemned anything; and if somebody has, the next decision from here is refused.
+        """
+        return self._told(sink) if sink in self._seen else self.last(sink)
+
+    def _told(self, sink: str) -> LastDecision | None:
         values = self._seen[sink].values
         decided = values.get(About.DECISION)
         if decided is None:
@@ -186,9 +196,11 @@ class DecisionLog:
             self.resign(sink)
             raise
         self._coordinators[sink] = _Coordinator(writer, now_us())
+        if sink in self._seen:
+            self._seen[sink].values[about] = value
 
     def finish(self, decision: Decision) -> None:
-        """Note that the transactions of a decision are all committed, so that nobody has to ask about them again."""
+        """Note that the transactions of a decision are all committed, so that nobody has to ask about them again; see `settle`."""
         sink, now_ms = decision.sink, instant().wall_ms
         partition = self._partition(sink)
         if decision.is_job:
@@ -200,13 +212,25 @@ class DecisionLog:
             self._plain = BatchWriter(replace(self.settings, acks="1", enable_idempotence=False))
         try:
             self._plain.add(partition.topic, partition.partition, record, 1)
-            self._plain.flush()
         except SparklogError:
             self._plain.close()
             self._plain = None
             raise
         if decision.is_job:
             self._seen.pop(sink, None)
+        elif sink in self._seen:
+            self._seen[sink].values[About.FINISHED] = decision.unique.encode()
+
+    def settle(self) -> None:
+        """Wait until all that `finish` noted is in the log."""
+        if self._plain is None:
+            return
+        try:
+            self._plain.flush()
+        except SparklogError:
+            self._plain.close()
+            self._plain = None
+            raise
 
     # -- the topic ------------------------------------------------------------------------------------------------------------------------
 
