@@ -32,6 +32,8 @@ KEPT_US: Final = 60_000_000
 """How long what was read and the connections are kept after the last question; it comes again every ten seconds."""
 ASKED_MAX: Final = 100_000
 SINKS_MAX: Final = 1_000
+DECISIONS_BYTES_MAX: Final = 64 << 20
+"""How much of decisions is kept at once: sixteen of the largest. Who asks about a sink whose decision had to go has it read again."""
 FETCH_BYTES: Final = 8 << 20
 FETCH_WAIT_MS: Final = 500
 RETRY_US: Final = 200_000
@@ -58,7 +60,9 @@ class SinkResolver:
         self._trace = trace
         self._asked: dict[str, Micros] = {}  # when each id was asked about first
         self._asked_last: Micros | None = None
-        self._decisions: dict[str, bytes | None] = {}  # by sink; those that were asked about, None before any decision
+        # By sink; those that were asked about, None before any decision, the oldest decision first.
+        self._decisions: dict[str, bytes | None] = {}
+        self._decisions_bytes = 0
         self._positions: dict[int, int] = {}
         self._ends: dict[int, int] = {}
         self._begun: Micros | None = None  # of the round under way
@@ -109,6 +113,7 @@ class SinkResolver:
         self._asked_last = self._begun = None
         for kept in (self._asked, self._decisions, self._positions, self._ends):
             kept.clear()
+        self._decisions_bytes = 0
         self._read_since = Micros(-1)
         return True
 
@@ -196,8 +201,8 @@ class SinkResolver:
         if TOPIC in self.cluster.topics:
             self._is_topic_told = True
         elif self.cluster.errors.get(TOPIC) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            for sink in self._decisions:
-                self._decisions[sink] = None
+            self._decisions = dict.fromkeys(self._decisions)
+            self._decisions_bytes = 0
             self._positions.clear()
             self._done()
 
@@ -271,10 +276,26 @@ class SinkResolver:
             for record in decode_records(view, position):
                 key = key_told(record.key)
                 if key is not None and key[1] is About.DECISION and key[0] in self._decisions:
-                    self._decisions[key[0]] = record.value
+                    self._keep(key[0], record.value)
         if not headers:
             raise DecodeError(f"{at} at offset {position}: no whole batch", 0)
         self._positions[partition] = max(position, headers[-1][1].next_offset)
+
+    def _keep(self, sink: str, value: bytes | None) -> None:
+        """A newer decision of a sink; the oldest ones of others go if all are too much. Of a sink that goes, no question is remembered."""
+        self._decisions_bytes += len(value or b"") - len(self._decisions.pop(sink) or b"")
+        self._decisions[sink] = value
+        evicted = []
+        for other, old in self._decisions.items():
+            if self._decisions_bytes <= DECISIONS_BYTES_MAX or other == sink:
+                break
+            if old is not None:
+                self._decisions_bytes -= len(old)
+                evicted.append(other)
+        if evicted:
+            for other in evicted:
+                del self._decisions[other]
+            self._asked = {one: first for one, first in self._asked.items() if sink_of(one) in self._decisions}
 
     def _end_if_read(self) -> None:
         if self._begun is not None and TOPIC in self.cluster.topics:

@@ -7,6 +7,7 @@ from sparklog.model import Instant
 from sparklog_server.config.listeners import joined
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.coordinator.txn.events import Answer
+from sparklog_server.daemon.jobs import Done, Job
 from sparklog_server.daemon.reactor import Reactor
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ _ANY_HOST = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
 
 
 class LateResolver:
-    """`broker.transactions.Resolver` that reaches the cluster by this broker's own first listener."""
+    """`broker.transactions.Resolver` that reaches the cluster as brokers reach each other, by this broker's own listener for that."""
 
     def __init__(
         self,
@@ -25,12 +26,14 @@ class LateResolver:
         reactor: Reactor,
         *,
         after: Callable[[float, Callable[[], None]], None],
+        run: Callable[[Job, Done], None],
         entropy: Callable[[int], bytes],
         trace: Callable[..., None],
     ) -> None:
         self._settings = settings
         self._reactor = reactor
         self._after = after
+        self._run = run
         self._entropy = entropy
         self._trace = trace
         self._made: tuple[SinkResolver, Resolving] | None = None
@@ -50,8 +53,8 @@ class LateResolver:
         from sparklog_server.broker.resolver import SinkResolver
         from sparklog_server.daemon.resolving import CLIENT_ID, Resolving
 
-        listener = self._settings.listeners[0]
+        listener = next(one for one in self._settings.listeners if one.name == self._settings.inter_broker_listener_name)
         address = joined(_ANY_HOST.get(listener.host, listener.host), listener.port)
         settings = ClientSettings.from_kafka({"bootstrap.servers": address, "client.id": CLIENT_ID})
         resolver = SinkResolver(settings, entropy=self._entropy, trace=self._trace)
-        return resolver, Resolving(resolver, self._reactor, self._after)
+        return resolver, Resolving(resolver, self._reactor, after=self._after, run=self._run)

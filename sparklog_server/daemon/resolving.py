@@ -1,13 +1,14 @@
 """The sockets of the resolver: a client of this very cluster, on the reactor, connected only while there is something to ask.
 
-call_soon ─► turn ─► resolver.asks ─► by broker: connect, handshake, send ─► answers ─► resolver.replied ─► what to ask next
+call_soon ─► turn ─► resolver.asks ─► by broker: look up, connect, handshake, send ─► answers ─► resolver.replied ─► what to ask next
 """
 
 import socket
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Final, Protocol
+from functools import partial
+from typing import Final, Protocol, cast
 
 from sparklog.client.cluster import Cluster
 from sparklog.client.connection import Answer, Connection, State, broken
@@ -16,6 +17,7 @@ from sparklog.errors import DecodeError, SparklogError
 from sparklog.model import Micros, NodeId
 from sparklog.wire.schema import Message
 from sparklog_server.broker.resolver import Ask
+from sparklog_server.daemon.jobs import Done, Job
 from sparklog_server.daemon.reactor import READ, WRITE, Reactor
 
 CLIENT_ID: Final = "sparklog-resolver"
@@ -44,8 +46,8 @@ class _Link:
 
     __slots__ = ("connection", "deadline", "output", "socket", "waiting", "wants_write")
 
-    def __init__(self, connected: socket.socket, connection: Connection, deadline: Micros) -> None:
-        self.socket = connected
+    def __init__(self, connection: Connection, deadline: Micros) -> None:
+        self.socket: socket.socket | None = None  # until the broker's name has become an address
         self.connection = connection
         self.deadline = deadline  # until the handshake is done
         self.waiting: deque[Ask] = deque()
@@ -56,9 +58,17 @@ class _Link:
 class Resolving:
     """Carries what the resolver asks. Nothing is open while it asks nothing, but for a minute after the last question."""
 
-    def __init__(self, resolver: Asking, reactor: Reactor, after: Callable[[float, Callable[[], None]], None]) -> None:
-        """`after(seconds, call)` makes a call later, on the reactor's thread."""
+    def __init__(
+        self,
+        resolver: Asking,
+        reactor: Reactor,
+        *,
+        after: Callable[[float, Callable[[], None]], None],
+        run: Callable[[Job, Done], None],
+    ) -> None:
+        """`after(seconds, call)` makes a call later, on the reactor's thread, and `run` has a job done beside it."""
         self._after = after
+        self._run = run
         self._next_us: Micros | None = None  # when the next turn is to come
         self._resolver = resolver
         self._reactor = reactor
@@ -113,26 +123,37 @@ class Resolving:
         broker = cluster.brokers.get(node)
         if broker is None or not cluster.may_connect(node, now):
             return None
-        try:
-            family, _, _, _, address = socket.getaddrinfo(broker.host, broker.port, type=socket.SOCK_STREAM)[0]
-            made = socket.socket(family, socket.SOCK_STREAM)
-        except OSError:
-            cluster.connect_failed(node, now)
-            return None
-        made.setblocking(False)
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        made.connect_ex(address)
         connection = Connection(client_id=CLIENT_ID, in_flight_max=2, buffers=self._buffers)
-        link = self._links[node] = _Link(made, connection, Micros(now + CONNECT_US))
-        # Writable is what a connection becomes when it is made, and when it fails.
-        self._reactor.watch(made.fileno(), lambda events: self._ready(node, link, events), READ | WRITE)
+        link = self._links[node] = _Link(connection, Micros(now + CONNECT_US))
+        look_up = partial(socket.getaddrinfo, broker.host, broker.port, type=socket.SOCK_STREAM)
+        # Beside the loop: a name may take seconds to look up.
+        self._run(look_up, partial(self._looked_up, node, link))
         return link
+
+    def _looked_up(self, node: NodeId, link: _Link, found: object) -> None:
+        """The addresses of a broker are here, or why there are none."""
+        if self._links.get(node) is not link:
+            return
+        try:
+            if isinstance(found, Exception):
+                raise OSError(f"its name cannot be looked up: {found}")
+            family, _, _, _, address = cast(list[tuple[int, int, int, str, tuple[str, int]]], found)[0]
+            link.socket = socket.socket(family, socket.SOCK_STREAM)
+            link.socket.setblocking(False)
+            link.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            link.socket.connect_ex(address)
+            # Writable is what a connection becomes when it is made, and when it fails.
+            self._reactor.watch(link.socket.fileno(), lambda events: self._ready(node, link, events), READ | WRITE)
+        except OSError as error:
+            self._fail(node, broken(str(error)))
+        self.call_soon()
 
     # -- sockets --------------------------------------------------------------------------------------------------------------------------
 
     def _ready(self, node: NodeId, link: _Link, events: int) -> None:
         if self._links.get(node) is not link:
             return
+        assert link.socket is not None
         try:
             if link.connection.state is State.CONNECTING:
                 code = link.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
@@ -148,6 +169,7 @@ class Resolving:
         self.call_soon()
 
     def _receive(self, node: NodeId, link: _Link) -> None:
+        assert link.socket is not None
         while True:
             buffer = link.connection.buffer()
             try:
@@ -174,7 +196,7 @@ class Resolving:
         for chunk in link.connection.take_output():
             assert isinstance(chunk, bytes | bytearray | memoryview), "a client sends no files"
             link.output += chunk
-        if link.connection.state is State.CONNECTING:
+        if link.socket is None or link.connection.state is State.CONNECTING:
             return
         try:
             while link.output:
@@ -214,8 +236,9 @@ class Resolving:
 
     def _drop(self, node: NodeId) -> None:
         link = self._links.pop(node)
-        self._reactor.forget(link.socket.fileno())
-        link.socket.close()
+        if link.socket is not None:
+            self._reactor.forget(link.socket.fileno())
+            link.socket.close()
 
 
 def _now() -> Micros:

@@ -119,7 +119,9 @@ class Server:
     # -- start and stop
 
     def _listen(self) -> None:
-        self._broker.resolve_by(LateResolver(self._settings, self._reactor, after=self._after, entropy=entropy, trace=self._log.trace))
+        self._broker.resolve_by(
+            LateResolver(self._settings, self._reactor, after=self._after, run=self._pump.run, entropy=entropy, trace=self._log.trace)
+        )
         for listener, bound in self._sockets:
             try:
                 bound.listen(self._settings.socket_listen_backlog_size)

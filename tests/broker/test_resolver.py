@@ -23,6 +23,7 @@ from sparklog.wire.messages.metadata import (
     MetadataResponseTopic,
 )
 from sparklog.wire.schema import Message
+from sparklog_server.broker import resolver
 from sparklog_server.broker.resolver import KEPT_US, ROUND_US_MAX, Ask, SinkResolver
 from sparklog_server.coordinator.txn.events import Answer
 
@@ -174,6 +175,24 @@ def test_what_was_read_is_forgotten_when_nobody_asks_any_more() -> None:
     assert world.verdict(OURS) is Answer.ASK_AGAIN
     world.settle()
     assert world.verdict(OURS) is Answer.COMMIT
+
+
+def test_decisions_take_a_bounded_memory_and_one_that_had_to_go_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Sinks that share a partition, so that one world of one partition will do.
+    alike = [name for name in map(str, range(200)) if partition_of(sink_name(name), 16) == partition_of(SINK, 16)][:6]
+    tasks = [ProducerIdentity(task_id(sink_name(name), 0, 0, "aa"), ProducerId(7), ProducerEpoch(0)) for name in alike]
+    values = [encode_decision(Decision(name, "q", 0, "u", (task,))) for name, task in zip(alike, tasks, strict=True)]
+    batches = [build_batch([(key_of(sink_name(name), About.DECISION), value, (), 0)]) for name, value in zip(alike, values, strict=True)]
+    monkeypatch.setattr(resolver, "DECISIONS_BYTES_MAX", 2 * max(map(len, values)))
+    world = Clusterlike(*batches)
+    left, rounds = list(tasks), 0
+    while left:
+        answers = [world.verdict(task) for task in left]
+        assert Answer.ABORT not in answers
+        left = [task for task, answer in zip(left, answers, strict=True) if answer is Answer.ASK_AGAIN]
+        world.settle()
+        rounds += 1
+    assert rounds == 4  # a first question, and two of six are in memory each time
 
 
 def test_answers_of_strangers_change_nothing() -> None:
