@@ -5,7 +5,8 @@
       │                                              └─ done ──► checkpoint ─┐
       └───────────── at once after either; after the backoff if nothing was due ┘
 
-Each arrow to the right is a job that does a bounded piece; the next is begun no sooner than the rate of bytes allows. A round that met
+Each arrow to the right is a job that does a bounded piece; the next is begun no sooner than the rate of bytes allows, and after a rest
+three times as long as the piece took while producers are heard. A round that met
 a removed segment or log is dropped: its files count for nothing. `cleaner-offset-checkpoint` has the first dirty offset of every log.
 """
 
@@ -29,6 +30,11 @@ from sparklog_server.replica.partition import Partition
 CHECKPOINT_FILE = "cleaner-offset-checkpoint"
 WORK_BYTES = 8 << 20
 """What one job reads and writes at most: about 50 ms of it."""
+CALM_WORK_BYTES = 512 << 10
+"""What one does while producers are heard, who would wait for the processor and the disk: about 3 ms of it, and then it rests."""
+HEARD_FOR_US = 50_000
+_CALM_SHARE = 4  # of the time, one part is work
+_REST_US_MAX = 50_000
 _WORK_BYTES_MIN = 64 << 10
 _JOBS_PER_SECOND = 4
 
@@ -53,12 +59,13 @@ class Uncleanable(NamedTuple):
 class _Work:
     """One round, or what is read before it, and the job it waits for; `partition.log` may be closed meanwhile."""
 
-    __slots__ = ("directory", "is_committing", "partition", "resume_at_us", "step", "ticket")
+    __slots__ = ("begun_us", "directory", "is_committing", "partition", "resume_at_us", "step", "ticket")
 
     def __init__(self, directory: Directory, partition: Partition, step: Round | IndexReading, now: Instant) -> None:
         self.directory = directory
         self.partition = partition
         self.step = step
+        self.begun_us: Micros = now.mono_us
         self.resume_at_us: Micros = now.mono_us
         self.ticket: Ticket | None = None
         self.is_committing: Offset | None = None
@@ -239,8 +246,13 @@ class Cleaning:
             return self._begin(work, work.step.run)
         rate = self.limits.io_bytes_per_second_max / self.limits.threads
         io_bytes_max = int(min(WORK_BYTES, max(rate / _JOBS_PER_SECOND, _WORK_BYTES_MIN)))
-        work.resume_at_us = now.mono_us
+        if self._hears_producers(now):
+            io_bytes_max = min(io_bytes_max, CALM_WORK_BYTES)
+        work.begun_us = work.resume_at_us = now.mono_us
         return self._begin(work, partial(_work, work.step, io_bytes_max))
+
+    def _hears_producers(self, now: Instant) -> bool:
+        return any(now.mono_us - directory.appended_us < HEARD_FOR_US for directory in self._directories)
 
     def _begin(self, work: _Work, job: Callable[[], object]) -> Run:
         ticket = work.ticket = self._tickets()
@@ -291,6 +303,9 @@ class Cleaning:
     def _progressed(self, work: _Work, one: Round, progress: Progress, now: Instant) -> list[Run]:
         rate = self.limits.io_bytes_per_second_max / self.limits.threads
         work.resume_at_us = Micros(work.resume_at_us + int(progress.io_bytes * 1_000_000 / rate))
+        if self._hears_producers(now):
+            rest_us = min((_CALM_SHARE - 1) * (now.mono_us - work.begun_us), _REST_US_MAX)
+            work.resume_at_us = max(work.resume_at_us, Micros(now.mono_us + rest_us))
         if progress.is_done:
             log = work.partition.log
             assert one.end_offset is not None

@@ -84,7 +84,8 @@ class Move:
     def begin(self, leftovers: tuple[str, ...], left: Left | None = None) -> None:
         """Begin the copy, over again if there was one, of which `leftovers` are removed first; or go on with what is `left` of it."""
         log = self.partition.log
-        self.path, self.found = left if left is not None else (self.target.log_dir.future_path(self.topic_partition), ())
+        self.path = self.target.log_dir.future_path(self.topic_partition) if left is None else left.path
+        self.found = () if left is None else left.segments
         self.source = log.directory
         self.leftovers: tuple[str, ...] | None = leftovers  # None once the copy is begun
         self.cuts = log.segments.cuts

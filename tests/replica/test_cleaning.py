@@ -140,3 +140,26 @@ def test_who_was_aborted_is_read_beside_the_loop_before_a_log_is_compacted() -> 
         assert read == []
         assert world.held, "compaction has come to a rest"
         world.run(world.held[0])
+
+
+def test_compaction_rests_between_its_jobs_while_a_producer_is_heard() -> None:
+    def rested_ms(*, is_heard: bool) -> int:
+        """For how long no job was under way until the log was compacted, where each job takes 100 ms or more."""
+        world = Mover(0, **COMPACTED)
+        world.write(12, key=b"k")
+        while not world.held:
+            world.wait(BACKOFF_MS)
+        rested = 0
+        while not any(line.startswith("log-cleaned") for line in world.trace):
+            if world.held:
+                world.wait(100)
+                if is_heard:
+                    world.send("t", b"x", key=b"k")
+                world.run(world.held[0])
+            else:
+                world.wait(1)
+                rested += 1
+        return rested
+
+    assert rested_ms(is_heard=False) <= 5
+    assert rested_ms(is_heard=True) >= 100
