@@ -15,13 +15,14 @@ API_VERSIONS = 18
 
 
 class Api(NamedTuple):
-    """An API: its versions `since` to `until` (both included), flexible from `flexible` on."""
+    """An API: its versions `since` to `until` (both included), flexible from `flexible` on; `unreleased` may be one after them."""
 
     key: int
     name: str
     since: int
     until: int
     flexible: int = NEVER
+    unreleased: int | None = None
 
     @property
     def latest(self) -> int:
@@ -47,7 +48,7 @@ class Api(NamedTuple):
         return cls
 
 
-# InitProducerId v6 (KIP-939) exists as a class but is not stable in Kafka 4.3, so the table ends at v5.
+# InitProducerId v6 (KIP-939) is not stable in Kafka 4.3: a broker serves it only where it is told to.
 _TABLE = (
     Api(0, "Produce", 3, 13, 9),
     Api(1, "Fetch", 4, 18, 12),
@@ -67,7 +68,7 @@ _TABLE = (
     Api(19, "CreateTopics", 2, 7, 5),
     Api(20, "DeleteTopics", 1, 6, 4),
     Api(21, "DeleteRecords", 0, 2, 2),
-    Api(22, "InitProducerId", 0, 5, 2),
+    Api(22, "InitProducerId", 0, 5, 2, unreleased=6),
     Api(23, "OffsetForLeaderEpoch", 2, 4, 4),
     Api(24, "AddPartitionsToTxn", 0, 5, 3),
     Api(25, "AddOffsetsToTxn", 0, 4, 3),

@@ -119,7 +119,7 @@ def _header_program_of_unknown(view: memoryview) -> codec.Program:
 _REQUEST_HEADER_PROGRAMS = {
     (api.key, version): _request_header_program(api.key, version)
     for api in API_BY_KEY.values()
-    for version in range(api.since, api.until + 1)
+    for version in range(api.since, (api.unreleased or api.until) + 1)
 }
 
 

@@ -23,7 +23,7 @@ from sparklog_server.broker.authorization import Allow, allow_all
 from sparklog_server.broker.context import AutoCreation, Context, Proposed, RequestJob
 from sparklog_server.broker.coordinated import committed, settle
 from sparklog_server.broker.directories import close_without_logs, open_log_dirs, registration
-from sparklog_server.broker.dispatch import HANDLERS, SERVED
+from sparklog_server.broker.dispatch import HANDLERS, newest_served
 from sparklog_server.broker.ending import marker_writer
 from sparklog_server.broker.groups import open_groups
 from sparklog_server.broker.handlers.api_versions import of_unsupported_version
@@ -136,7 +136,7 @@ class Broker:
             open_groups(self._live, self._allow, tickets=self._ticket, entropy=self._entropy, trace=self._trace),
             self.transactions(self._live, tickets=self._ticket, entropy=self._entropy, trace=self._trace),
             self._allow,
-            served=SERVED,
+            newest_served=newest_served(settings),
             tickets=self._ticket,
             receive_buffers=(self._receive_buffer, *self._spare_buffers),
             memory=self._memory,
@@ -297,7 +297,7 @@ class Broker:
         quotas = self.quotas
         begun_ns = quotas.work_ns() if quotas.is_timed else 0
         try:
-            header, handler, request = read_request(frame, self.handlers, self.settings)
+            header, handler, request = read_request(frame, self.handlers, self._context.newest_served, self.settings)
         except UnsupportedVersion as unsupported:
             self._refuse_version(session, unsupported, now)
             return

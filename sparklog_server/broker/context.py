@@ -1,6 +1,6 @@
 """What a handler may use: the image, this node's partitions, the quorum, and the ways to park, propose and disconnect."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from heapq import heapify, heappush
 from typing import NamedTuple
 
@@ -76,7 +76,7 @@ class Context:
         groups: Shards,
         transactions: Transactions,
         allow: Allow,
-        served: tuple[int, ...],
+        newest_served: Mapping[int, int],
         *,
         tickets: Callable[[], Ticket],
         receive_buffers: Sequence[bytearray],
@@ -84,7 +84,7 @@ class Context:
         quotas: ClientQuotas,
     ) -> None:
         self.live = live
-        self.served = served
+        self.newest_served = newest_served
         self.cluster_id = cluster_id
         self.broker_epoch = -1
         self.quorum = quorum

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sparklog.model import Instant
+from sparklog.wire.api_keys import API_BY_KEY
 from sparklog.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from sparklog.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from sparklog.wire.messages.alter_client_quotas import AlterClientQuotasRequest
@@ -97,6 +98,7 @@ from sparklog_server.broker.handlers.transactions import (
 )
 from sparklog_server.broker.handlers.txn_offsets import txn_offset_commit
 from sparklog_server.broker.session import Call, Parked
+from sparklog_server.config.settings import BrokerSettings
 
 # Any: each handler takes the request class of its own API, which the table cannot say.
 Handler = Callable[[Context, Call, Any, Instant], Message | Parked]
@@ -153,3 +155,13 @@ HANDLERS: dict[int, tuple[Handler, type[Message]]] = {
     74: (list_config_resources, ListConfigResourcesRequest),
 }
 SERVED = tuple(HANDLERS)
+_INIT_PRODUCER_ID = 22
+
+
+def newest_served(settings: BrokerSettings) -> dict[int, int]:
+    """The newest version of each API that a broker of these settings serves."""
+    newest = {key: API_BY_KEY[key].until for key in SERVED}
+    unreleased = API_BY_KEY[_INIT_PRODUCER_ID].unreleased
+    if settings.transactions.two_phase_commit_enable and unreleased is not None:
+        newest[_INIT_PRODUCER_ID] = unreleased
+    return newest

@@ -6,7 +6,7 @@ from typing import Final
 from sparklog.errors import DecodeError
 from sparklog.wire.api_keys import API_BY_KEY
 from sparklog.wire.codec import decode_request
-from sparklog.wire.header import RequestHeader, decode_request_header
+from sparklog.wire.header import RequestHeader, UnsupportedVersion, decode_request_header
 from sparklog.wire.schema import Message
 from sparklog_server.broker.dispatch import Handler
 from sparklog_server.config.settings import BrokerSettings
@@ -23,15 +23,17 @@ class NotServed(Exception):
 
 
 def read_request(
-    frame: memoryview, handlers: Mapping[int, tuple[Handler, type[Message]]], settings: BrokerSettings
+    frame: memoryview, handlers: Mapping[int, tuple[Handler, type[Message]]], newest: Mapping[int, int], settings: BrokerSettings
 ) -> tuple[RequestHeader, Handler, Message]:
-    """The request in a frame, and who serves it; raises NotServed or UnsupportedVersion."""
+    """The request in a frame, and who serves it, up to the newest version of each API; raises NotServed or UnsupportedVersion."""
     try:
         header, body = decode_request_header(frame)
         api_key = header.api_key
         entry = handlers.get(api_key)
         if entry is None:
             raise NotServed(f"API {api_key} is not served here")
+        if header.api_version > newest[api_key]:
+            raise UnsupportedVersion(header)
         if api_key != _PRODUCE:
             if len(frame) > settings.sparklog_frame_other_max_bytes:
                 raise NotServed(f"a request of API {api_key} with {len(frame)} bytes")

@@ -37,7 +37,7 @@ class TransactionDefaults(msgspec.Struct, frozen=True, kw_only=True):
         Key(
             "transaction.two.phase.commit.enable",
             Kind.BOOLEAN,
-            "Let transactions be prepared and committed by an outside coordinator.",
+            "Let transactions be prepared and committed by an outside coordinator; InitProducerId 6 (KIP-939) is served then.",
         ),
     ] = False
     partition_verification_enable: Annotated[

@@ -1,6 +1,7 @@
 """ApiVersions: what this broker speaks, and the features of its cluster (KIP-35, KIP-511, KIP-584)."""
 
 import re
+from collections.abc import Mapping
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant
@@ -38,7 +39,7 @@ def api_versions(context: Context, call: Call, request: ApiVersionsRequest, now:
         FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level) for name, level in context.image.features.items()
     ]
     return ApiVersionsResponse(
-        api_keys=served_versions(context.served),
+        api_keys=served_versions(context.newest_served),
         supported_features=supported,
         finalized_features_epoch=context.image.offset,
         finalized_features=finalized,
@@ -47,12 +48,14 @@ def api_versions(context: Context, call: Call, request: ApiVersionsRequest, now:
 
 def of_unsupported_version() -> ApiVersionsResponse:
     """The answer, in version 0, to a version that is not spoken: which ones are (KIP-511)."""
-    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=served_versions((API_VERSIONS,)))
+    return ApiVersionsResponse(
+        error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=served_versions({API_VERSIONS: API_BY_KEY[API_VERSIONS].until})
+    )
 
 
-def served_versions(served: tuple[int, ...]) -> list[ApiVersion]:
+def served_versions(newest: Mapping[int, int]) -> list[ApiVersion]:
     """The rows of the answer: key, lowest and highest version."""
     return [
-        ApiVersion(api_key=key, min_version=ADVERTISED_FROM.get(key, API_BY_KEY[key].since), max_version=API_BY_KEY[key].until)
-        for key in served
+        ApiVersion(api_key=key, min_version=ADVERTISED_FROM.get(key, API_BY_KEY[key].since), max_version=version)
+        for key, version in newest.items()
     ]
