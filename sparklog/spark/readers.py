@@ -20,6 +20,7 @@ from sparklog.spark.decoding import Decoding
 from sparklog.spark.loss import report_loss
 from sparklog.spark.options import Options
 from sparklog.spark.plan import OffsetRange
+from sparklog.spark.workers import settle
 
 FEW_ROWS: Final = 4096
 """Smaller record batches go to Spark several in one: each costs it some hundred microseconds, whatever it holds."""
@@ -35,6 +36,7 @@ def record_batches(options: Options, schema: StructType, pieces: Sequence[Offset
     decoding = Decoding.of(options, schema)
     with range_reader(options.client) as reader:
         yield from gathered(rows for piece in pieces for rows in _of_range(reader, options, schema, decoding, piece))
+    settle()
 
 
 def gathered(batches: Iterable[pa.RecordBatch], rows_min: int = FEW_ROWS) -> Iterator[pa.RecordBatch]:

@@ -36,6 +36,7 @@ from sparklog.spark.rows import (
     rows_by_topic,
     written_columns,
 )
+from sparklog.spark.workers import settle
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
@@ -106,11 +107,13 @@ def write_task(options: Options, delivery: Delivery, batches: Iterator[pa.Record
             for rows in rows_by_topic(written_columns(batch), options.topic, rows_before=written):
                 records.write(rows, rows_before=written, now_ms=time.time_ns() // 1_000_000)
             written += batch.num_rows
-        return delivery.nothing_written(task) if writer is None else writer.finish()
+        message = delivery.nothing_written(task) if writer is None else writer.finish()
     except BaseException:
         if writer is not None:
             writer.abort()
         raise
+    settle()
+    return message
 
 
 class TopicLimits(NamedTuple):
