@@ -39,9 +39,19 @@ class Asking(msgspec.Struct, frozen=True, kw_only=True):
 class Proof:
     """One question to a coordinator, and the request that waits for it with its session muted. `copies` is what it holds of its bytes."""
 
-    __slots__ = ("_asking", "_begun_us", "_codes", "_context", "_copied_bytes", "_finish", "_is_over", "_waiting_call")
+    __slots__ = (
+        "_asking",
+        "_begun_us",
+        "_codes",
+        "_context",
+        "_copied_bytes",
+        "_finish",
+        "_is_over",
+        "_is_resting",
+        "_waiting_call",
+    )
 
-    call = None  # it is told also when the session is gone, and then lets go of what it holds
+    call = None  # it is told also when the session is gone
 
     def __init__(self, context: Context, call: Call, asking: Asking, finish: Finish, copies: Sequence[bytearray], now: Instant) -> None:
         self._context = context
@@ -50,14 +60,22 @@ class Proof:
         self._finish = finish
         self._begun_us = now.mono_us
         self._codes: dict[TopicPartition, ErrorCode] = {}
-        self._is_over = False
+        self._is_over = self._is_resting = False
         self._copied_bytes = context.hold(copies)
 
     def ask(self, now: Instant) -> None:
         """Ask, or ask again."""
-        asking, transactions = self._asking, self._context.transactions
-        put = transactions.add if asking.adds_partitions else transactions.verify
-        code = put(asking.transactional_id, asking.producer_id, asking.producer_epoch, asking.partitions, now, self)
+        self._is_resting = False
+        asking = self._asking
+        code = self._context.transactions.vouch(
+            asking.transactional_id,
+            asking.producer_id,
+            asking.producer_epoch,
+            asking.partitions,
+            now,
+            self,
+            adds_partitions=asking.adds_partitions,
+        )
         self._context.park(_Timer(self._waiting_call, self), _WAIT_MS, now)
         if code is not ErrorCode.NONE:
             self.refused(code)
@@ -90,10 +108,18 @@ class Proof:
         """The codes are here: try again, or let the request go on."""
         if self._is_over:
             return
+        is_gone = self._waiting_call.session.is_closing
         is_concurrent = ErrorCode.CONCURRENT_TRANSACTIONS in self._codes.values()
         keys = self._context.settings.transactions
         if is_concurrent and self._asking.is_retried and now.mono_us - self._begun_us < keys.add_retry_backoff_max_ms * 1000:
-            self._context.park(_Timer(self._waiting_call, self, is_retry=True), keys.add_retry_backoff_ms, now)
+            self._is_resting = True
+            if is_gone:
+                self._end()
+            else:
+                self._context.park(_Timer(self._waiting_call, self, is_retry=True), keys.add_retry_backoff_ms, now)
+        elif is_gone:
+            self._end()
+            self._finish(self._codes, now)
         else:
             self._end()
             self._context.partitions.released.append(_Told(self._waiting_call, self._finish, self._codes))
@@ -106,10 +132,9 @@ class Proof:
             self._context.partitions.released.append(_Told(self._waiting_call, self._finish, codes))
 
     def abandoned(self) -> None:
-        """Nobody waits any more: the coordinator may hold this for a moment yet, but not what was sent."""
-        if not self._is_over:
+        """Nobody waits any more; what was sent counts all the same once it is vouched for, as in Kafka, but is not asked about again."""
+        if self._is_resting and not self._is_over:
             self._end()
-            self._finish = _nobody
 
     def _end(self) -> None:
         self._is_over = True
@@ -119,10 +144,6 @@ class Proof:
     def is_over(self) -> bool:
         """Whether the request goes on without it."""
         return self._is_over
-
-
-def _nobody(codes: Codes, now: Instant) -> Parked:
-    return Parked.SILENT
 
 
 class _Timer:

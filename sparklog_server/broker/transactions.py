@@ -1,6 +1,6 @@
 """The transaction coordinator of this broker: its shards over the partitions of `__transaction_state` that this node leads.
 
-handler, produce ─► send, verify, add ─► the shard of the id ─► the answer to its token
+handler, produce ─► send, vouch ─► the shard of the id ─► the answer to its token
                                               │
           told ◄── MarkersDue, VerdictDue ◄───┘ once they rest on what is committed
            ├─► write_due ─► the port that writes markers ─► MarkersWritten ─► the shard
@@ -126,35 +126,7 @@ class Transactions:
         """Have the shard of a transactional id decide; NONE if it took the command up and `token` will be answered."""
         return self.shards.send(transactional_id, command, token, now)
 
-    def verify(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Sequence[TopicPartition],
-        now: Instant,
-        token: object,
-    ) -> ErrorCode:
-        """Ask whether partitions belong to the producer's transaction, as AddPartitionsToTxn 4+ does with `verify_only` (TV1, KIP-890).
-
-        NONE if `token` (a `coordinated.Token`) will be answered with an AddPartitionsToTxnResponse whose one result of
-        `results_by_transaction` has an error code for each partition; another code is for all of them, at once.
-        """
-        return self._ask(transactional_id, producer_id, producer_epoch, partitions, now, token, verify_only=True)
-
-    def add(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Sequence[TopicPartition],
-        now: Instant,
-        token: object,
-    ) -> ErrorCode:
-        """Make partitions part of the producer's transaction, which begins by that if need be (TV2, KIP-890); answered as `verify` is."""
-        return self._ask(transactional_id, producer_id, producer_epoch, partitions, now, token, verify_only=False)
-
-    def _ask(
+    def vouch(
         self,
         transactional_id: str,
         producer_id: int,
@@ -163,13 +135,19 @@ class Transactions:
         now: Instant,
         token: object,
         *,
-        verify_only: bool,
+        adds_partitions: bool,
     ) -> ErrorCode:
+        """Ask whether partitions belong to the producer's transaction, as AddPartitionsToTxn 4+ does with `verify_only` (TV1, KIP-890); or
+        make them part of it, which begins by that if need be (TV2).
+
+        NONE if `token` (a `coordinated.Token`) will be answered with an AddPartitionsToTxnResponse whose one result of
+        `results_by_transaction` has an error code for each partition; another code is for all of them, at once.
+        """
         topics: dict[str, list[int]] = {}
         for topic, partition in partitions:
             topics.setdefault(topic, []).append(partition)
         named = [AddPartitionsToTxnTopic(name, indexes) for name, indexes in topics.items()]
-        asked = AddPartitionsToTxnTransaction(transactional_id, producer_id, producer_epoch, verify_only, named)
+        asked = AddPartitionsToTxnTransaction(transactional_id, producer_id, producer_epoch, not adds_partitions, named)
         return self.send(transactional_id, Command(AddPartitionsToTxnRequest(transactions=[asked]), _BROKERS_VERSION), token, now)
 
     # -- what is due

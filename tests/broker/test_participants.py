@@ -15,6 +15,7 @@ from sparklog.wire.messages.produce import ProduceResponse
 from sparklog_server.broker.authorization import Operation, Resource
 from tests.broker.groups import ask_commit, ask_offsets
 from tests.broker.participants import READ_COMMITTED, Writer, mark, offset_of, read, started
+from tests.broker.transactions import log_end
 from tests.broker.world import PRODUCE_BY_NAME, produce, produced
 
 NONE = ErrorCode.NONE
@@ -155,14 +156,21 @@ def test_while_a_batch_waits_for_its_proof_the_next_ones_of_the_connection_keep_
     assert [produced(answer) for answer in one.one.client.replies[before:]] == [(0, 0), (0, 1), (0, 2)]
 
 
-def test_a_connection_that_closes_while_its_batch_waits_leaves_nothing_behind() -> None:
+@pytest.mark.parametrize("version", [11, 12])
+@pytest.mark.parametrize("acks", [0, -1])
+def test_a_batch_counts_though_its_connection_closes_while_it_waits_and_nothing_else_is_left_behind(version: int, acks: int) -> None:
     world = started()
-    one = Writer(world, "one", version=2)
-    one.one.client.send(one.batch(b"x"), 12, ProduceResponse)
+    one = Writer(world, "one", version=2 if version == 12 else 1)
+    if version == 11:
+        one.add(0)
+    request = one.batch(b"x")
+    request.acks = acks
+    one.one.client.send(request, version, ProduceResponse)
     world.clock.run(until_us=Micros(world.clock.now.mono_us + 1))
     world.node.disconnect(one.one.client)
     world.settle()
     assert world.node.running.request_bytes == 0
+    assert log_end(world, world.node.connect()) == 1
 
 
 # -- markers
