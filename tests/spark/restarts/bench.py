@@ -111,7 +111,7 @@ class Restarts:
         topic, place = f"struck-{number}", self._directory / str(number)
         with Admin(bootstrap_servers=self._servers) as admin:
             admin.create_topics({topic: PARTITIONS})
-        self._send(topic, range(45))
+        self._send(topic, range(30))
         request = {
             "run": topic,
             "checkpoint": f"{place}/checkpoint",
@@ -133,14 +133,14 @@ class Restarts:
             told.append(answer)
             if run == 0:
                 assert self._referee.has_struck.wait(ANSWER_S_MAX), f"nothing was struck; the query said {answer}"
-                self._send(topic, range(45, 55))
+                self._send(topic, range(30, 40))
             elif answer == "done":
                 break
             if strike.target == "driver" and run == 0:
                 driver = self._started(anew=True)
         assert told[-1] == "done", told
         rows = driver.ask(rows=f"{place}/table")
-        return sorted(rows), [[partition, offset, f"{partition}:{offset}"] for partition in range(PARTITIONS) for offset in range(55)]
+        return sorted(rows), [[partition, offset, f"{partition}:{offset}"] for partition in range(PARTITIONS) for offset in range(40)]
 
     def __enter__(self) -> Self:
         self._stack.enter_context(self._referee)

@@ -31,7 +31,10 @@ def session() -> SparkSession:
         "spark.jars": ",".join(jars),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={PROJECT / 'examples' / 'log4j2.properties'}",
+        # One that lives for seconds is compiled as quickly as can be.
+        "spark.driver.extraJavaOptions": (
+            f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.configurationFile={PROJECT / 'examples' / 'log4j2.properties'}"
+        ),
     }
     builder = SparkSession.builder.master("local[2,2]").appName("sparklog-restarts")
     for key, value in settings.items():
