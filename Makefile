@@ -17,7 +17,7 @@ help:
 	@echo 'make notebooks  run every notebook, and write them for Jupyter with what they showed into build/notebooks'
 	@echo 'make test       all tests but the long ones'
 	@echo 'make test-long  whole matrices and many seeds'
-	@echo 'make spark-versions  read, write and stream with Spark 4.0 to 4.3, each in an environment of its own (VERSIONS="4.0 4.3" to choose)'
+	@echo 'make spark-versions  try the wheel with Spark 4.0 to 4.3, each in an environment of its own (VERSIONS="4.0 4.3" to choose)'
 	@echo 'make lint       ruff, mypy strict, the layer and determinism tests'
 	@echo 'make bench      every benchmark, tables and JSON (BENCH="produce fetch -- --against kafka" to choose)'
 	@echo 'make fuzz       go on from the fuzz corpus until interrupted'
@@ -94,7 +94,7 @@ test: setup
 test-long: setup
 	@$(PY) -m pytest -m long
 
-spark-versions: setup
+spark-versions: wheels
 	@$(PY) -m tests.spark.versions $(VERSIONS)
 
 lint: setup

@@ -29,17 +29,14 @@ def orders_by_customer(spark: SparkSession) -> dict[str, int]:
 
 
 def copy_between_tables(spark: SparkSession, servers: str, source: str, target: str, checkpoint: Path) -> StreamingQuery:
-    """A stream from one table into another.
-
-    Spark forgets the OPTIONS of a table after CREATE TABLE where its format is written in Python, so they are given at each use: here to
-    `readStream` and `writeStream`; in SQL, `SELECT … FROM logs WITH (…)` and `INSERT INTO logs WITH (…) …`.
-    """
-    spark.sql("CREATE TABLE IF NOT EXISTS logs (key BINARY, value BINARY) USING sparklog")
-    records = spark.readStream.options(**{"kafka.bootstrap.servers": servers, "subscribe": source, "startingOffsets": "earliest"}).table(
-        "logs"
-    )
-    writer = records.writeStream.options(**{"kafka.bootstrap.servers": servers, "topic": target})
-    return writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).toTable("logs")
+    """A stream from one table into another. Made without columns, a table remembers its OPTIONS; a stream into it says its own."""
+    for table, topic in (("logs", source), ("copies", target)):
+        spark.sql(
+            f"""CREATE TABLE IF NOT EXISTS {table} USING sparklog
+                OPTIONS (`kafka.bootstrap.servers` '{servers}', subscribe '{topic}', topic '{topic}', startingOffsets 'earliest')"""
+        )
+    writer = spark.readStream.table("logs").writeStream.options(**{"kafka.bootstrap.servers": servers, "topic": target})
+    return writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).toTable("copies")
 
 
 def main() -> None:

@@ -4,6 +4,8 @@ Spark makes a `SparklogSource` anew in each of its processes from the options al
 executors; so this file holds no state, and nothing here or below opens a connection before it is needed. The camelCase names are Spark's.
 """
 
+from collections.abc import Mapping
+
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import StructType
 
@@ -13,6 +15,7 @@ from sparklog.spark.formats.files import with_schemas
 from sparklog.spark.options import Options
 from sparklog.spark.schema import check_projection, source_schema
 from sparklog.spark.stream_reader import StreamReader
+from sparklog.spark.tables import check_brokers, of_use, remembering, table_options
 from sparklog.spark.writers import BatchSink, StreamSink
 
 
@@ -24,24 +27,28 @@ class SparklogSource(DataSource):
         return "sparklog"
 
     def schema(self) -> StructType:
-        return source_schema(self._options())
+        table = table_options(self.options)
+        schema = source_schema(_parsed(table or self.options))
+        return remembering(schema, table) if table else schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = self._options().for_batch_read()
+        options = _parsed(of_use(self.options, schema)).for_batch_read()
         return BatchReader(options, check_projection(schema, options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        options = self._options().for_stream_read()
+        options = _parsed(of_use(self.options, schema)).for_stream_read()
         return StreamReader(options, check_projection(schema, options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         if overwrite:
             raise SettingsError('a topic is a log and cannot be overwritten: write with .mode("append")')
-        return BatchSink(self._options(), schema)
+        return BatchSink(_parsed(of_use(self.options, schema)), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         # `overwrite` tells of output mode "complete": each trigger's whole result is appended, as with Spark's Kafka connector.
-        return StreamSink(self._options(), schema)
+        # What a schema remembers is here of the table that the rows were read from, never of the one they go to.
+        return StreamSink(_parsed(self.options), schema)
 
-    def _options(self) -> Options:
-        return with_schemas(Options.parse(self.options))
+
+def _parsed(options: Mapping[str, str]) -> Options:
+    return with_schemas(Options.parse(check_brokers(options)))

@@ -1,10 +1,12 @@
-"""One walk through everything that Spark does with sparklog, for a Spark of any version: `python -m tests.spark.smoke [--connect]`.
+"""One walk through everything that Spark does with sparklog, for a Spark of any version: `python -P tests/spark/smoke.py [--connect]`.
 
-It brings its own broker and needs no pytest, so that it runs wherever Spark, pyarrow and the broker's packages are installed. With
-`--connect` the program is a client of Spark Connect, whose server it starts. It prints what was found to work, and ends with 1 where a
-check fails.
+It imports nothing of the project but the package, and no pytest: with `--bootstrap host:port` it runs where sparklog's wheel, pyspark and
+pyarrow are all that is installed; without, it brings a broker of its own. With `--connect` the program is a client of Spark Connect, whose
+server it starts. It prints what was found to work, and ends with 1 where a check fails.
 """
 
+import argparse
+import contextlib
 import os
 import sys
 import tempfile
@@ -14,10 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import sparklog
-from sparklog import Admin, embedded
+from sparklog import Admin, Consumer, TopicPartition, embedded
 
 COUNT = 1000
+SECONDS_MAX = 240  # for one stream, on a machine that does much else
 BOOTSTRAP = "kafka.bootstrap.servers"
+MASTER = "local[2,2]"  # a task that fails is tried once more
 
 
 class Walk:
@@ -51,14 +55,11 @@ class Walk:
 
     def available_now_from_topic_to_topic(self) -> None:
         """A stream copies what is there, in limited micro-batches where Spark can (4.2), and goes on where it stopped."""
-        batches = self._copy("one", "two")
-        expect(len([n for n in batches if n]) if self.version >= (4, 2) else len(batches) > 0, 4 if self.version >= (4, 2) else True)
+        made = self._copy("one", "two")
+        expect(made, 4 if self.version >= (4, 2) else max(made, 1))
         self.batch_write_and_read_more()
         self._copy("one", "two")
-        committed = self._read("two", **{"kafka.isolation.level": "read_committed"})
-        values = Counter(int(bytes(row.value)) for row in committed.select("value").collect())
-        expect(values - Counter(range(COUNT + 10)), Counter())
-        expect(Counter(range(COUNT + 10)) - values, Counter())
+        self._expect_each_once("two", COUNT + 10)
 
     def batch_write_and_read_more(self) -> None:
         more = self.spark.range(COUNT, COUNT + 10).selectExpr("CAST(id AS STRING) AS value")
@@ -77,29 +78,76 @@ class Walk:
         query.stop()
         expect(self._read("three").count(), COUNT + 10)
 
-    def views_and_tables_in_sql(self) -> None:
-        """A topic as a view, written and read; and as a table, streamed from by name and to by name, its options said again."""
+    def a_batch_written_again_counts_once(self) -> None:
+        """A write that names its application and version is dropped when it is repeated."""
+        once = self._at(topic="once", txnAppId="smoke", txnVersion="1")
+        for _ in range(2):
+            self.spark.sql("SELECT 'a' AS value").write.format("sparklog").options(**once).mode("append").save()
+        expect(self._read("once", **{"kafka.isolation.level": "read_committed"}).count(), 1)
+
+    def a_task_that_fails_counts_once(self) -> None:
+        """Tasks of a stream fail after rows have gone to the sink, and are tried again: who reads what is committed sees each row once."""
+        from pyspark import TaskContext
+        from pyspark.sql.functions import col, udf
+
+        @udf("string")  # type: ignore[untyped-decorator,unused-ignore]
+        def once_failing(text: str, offset: int) -> str:
+            context = TaskContext.get()
+            if context is not None and context.attemptNumber() == 0 and offset == 250:
+                raise RuntimeError("the first attempt is to fail")
+            return text
+
+        rows = self._stream("one").select(once_failing(col("value").cast("string"), col("offset")).alias("value"))
+        writer = rows.writeStream.format("sparklog").options(**self._at(topic="four"))
+        query = writer.option("checkpointLocation", str(self.directory / "failing")).trigger(availableNow=True).start()
+        expect(query.awaitTermination(SECONDS_MAX), True)
+        self._expect_each_once("four", COUNT + 10)
+
+    def views_in_sql(self) -> None:
+        """A topic as a view, written and read."""
         self.spark.sql(f"CREATE TEMPORARY VIEW board USING sparklog OPTIONS (`{BOOTSTRAP}` '{self.servers}', subscribe 'sql', topic 'sql')")
         self.spark.sql("INSERT INTO board (value) SELECT CAST(CAST(id AS STRING) AS BINARY) FROM range(5)")
         expect(self.spark.sql("SELECT count(*) AS n FROM board").collect()[0].n, 5)
-        at = f"(`{BOOTSTRAP}` = '{self.servers}', subscribe = 'sql', topic = 'sql')"
-        self.spark.sql("CREATE TABLE boards (key BINARY, value BINARY) USING sparklog")
-        self.spark.sql(f"INSERT INTO boards WITH {at} VALUES (X'61', X'62')")
-        expect(self.spark.sql(f"SELECT count(*) AS n FROM boards WITH {at}").collect()[0].n, 6)
-        stream = self.spark.readStream.options(**self._at(subscribe="sql", startingOffsets="earliest")).table("boards")
+
+    def tables_in_sql(self) -> None:
+        """A topic as a table that remembers its options; a use may say others, and a stream into it says its own."""
+        options = f"(`{BOOTSTRAP}` '{self.servers}', subscribe 'sql', topic 'sql', startingOffsets 'earliest')"
+        self.spark.sql(f"CREATE TABLE remembering USING sparklog OPTIONS {options}")
+        self.spark.sql("INSERT INTO remembering (value) VALUES (X'62')")
+        expect(self.spark.sql("SELECT count(*) AS n FROM remembering").collect()[0].n, 6)
+        expect(self.spark.sql("SELECT count(*) AS n FROM remembering WITH (subscribe = 'one')").collect()[0].n, COUNT + 10)
+        stream = self.spark.readStream.table("remembering").select("value")
         writer = stream.writeStream.options(**self._at(topic="sql2")).option("checkpointLocation", str(self.directory / "tables"))
-        expect(writer.trigger(availableNow=True).toTable("boards").awaitTermination(60), True)
+        expect(writer.trigger(availableNow=True).toTable("remembering").awaitTermination(SECONDS_MAX), True)
         expect(self._read("sql2").count(), 6)
 
-    def _copy(self, source: str, target: str) -> list[int]:
-        """Rows of each micro-batch of a stream from one topic to another."""
+    def tables_with_columns_in_sql(self) -> None:
+        """A table made with columns knows no options: each use says them."""
+        at = f"(`{BOOTSTRAP}` = '{self.servers}', subscribe = 'sql', topic = 'sql')"
+        self.spark.sql("CREATE TABLE forgetful (key BINARY, value BINARY) USING sparklog")
+        self.spark.sql(f"INSERT INTO forgetful WITH {at} VALUES (X'61', X'62')")
+        expect(self.spark.sql(f"SELECT count(*) AS n FROM forgetful WITH {at}").collect()[0].n, 7)
+
+    def _copy(self, source: str, target: str) -> int:
+        """How many micro-batches a stream has made from one topic to another."""
         # Before 4.2 Spark asks once where an availableNow run shall end, and a limit would end it there.
         limit = {"maxOffsetsPerTrigger": "300"} if self.version >= (4, 2) else {}
         stream = self._stream(source, **limit).select("key", "value")
         writer = stream.writeStream.format("sparklog").options(**self._at(topic=target))
         query = writer.option("checkpointLocation", str(self.directory / "copy")).trigger(availableNow=True).start()
-        expect(query.awaitTermination(60), True)
-        return [progress["numInputRows"] for progress in query.recentProgress]
+        expect(query.awaitTermination(SECONDS_MAX), True)
+        return sum(path.name.isdecimal() for path in (self.directory / "copy" / "commits").iterdir())
+
+    def _expect_each_once(self, topic: str, count: int) -> None:
+        """Each number below `count` is there once, to a reader of what is committed; and transactions have left their marks."""
+        rows = self._read(topic, **{"kafka.isolation.level": "read_committed"}).selectExpr("partition", "offset", "CAST(value AS STRING) n")
+        found = rows.collect()
+        values = Counter(int(row.n) for row in found)
+        expect(values - Counter(range(count)), Counter())
+        expect(Counter(range(count)) - values, Counter())
+        with Consumer(bootstrap_servers=self.servers) as consumer:
+            partitions = [TopicPartition(topic, number) for number in sorted({row.partition for row in found})]
+            expect(sum(consumer.end_offsets(partitions).values()) > count, True)
 
     def _read(self, topic: str, schema: str | None = None, **options: str) -> Any:
         reader = self.spark.read.format("sparklog").options(**self._at(subscribe=topic, **options))
@@ -123,11 +171,12 @@ def spark_of(directory: Path, *, connect: bool) -> Any:
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.remote("local[2]") if connect else SparkSession.builder.master("local[2]")
+    builder = SparkSession.builder.remote(MASTER) if connect else SparkSession.builder.master(MASTER)
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "2",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "100",  # so that a task has written some of its rows before it fails
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
     }
     for key, value in settings.items():
@@ -135,21 +184,26 @@ def spark_of(directory: Path, *, connect: bool) -> Any:
     return builder.getOrCreate()
 
 
-def main(*, connect: bool) -> int:
-    with tempfile.TemporaryDirectory() as name, embedded() as broker:
+def main(servers: str | None, *, connect: bool) -> int:
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
+        servers = servers or stack.enter_context(embedded()).bootstrap_servers
         spark = spark_of(Path(name), connect=connect)
         sparklog.register(spark)
-        walk = Walk(spark, broker.bootstrap_servers, Path(name))
-        with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
-            admin.create_topics({"one": 3, "two": 2, "three": 1, "json": 1, "sql": 1, "sql2": 1})
+        walk = Walk(spark, servers, Path(name))
+        with Admin(bootstrap_servers=servers) as admin:
+            admin.create_topics({"one": 3, "two": 2, "three": 1, "four": 2, "json": 1, "once": 1, "sql": 1, "sql2": 1})
         steps: list[Callable[[], None]] = [
             walk.batch_write_and_read,
             walk.decoded_values,
             walk.available_now_from_topic_to_topic,
             walk.processing_time_until_stopped,
-            walk.views_and_tables_in_sql,
+            walk.a_batch_written_again_counts_once,
+            walk.a_task_that_fails_counts_once,
+            walk.views_in_sql,
+            walk.tables_in_sql,
+            walk.tables_with_columns_in_sql,
         ]
-        told = f"Spark {spark.version}{' Connect' if connect else ''}, {type(spark).__module__}"
+        told = f"Spark {spark.version}{' Connect' if connect else ''}, Python {sys.version.split()[0]}"
         for step in steps:
             step()
             print(f"{told}: {step.__name__}", flush=True)
@@ -159,4 +213,8 @@ def main(*, connect: bool) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(connect="--connect" in sys.argv[1:]))
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--bootstrap", help="host:port of a broker that is there and knows no topics yet")
+    parser.add_argument("--connect", action="store_true")
+    chosen = parser.parse_args()
+    sys.exit(main(chosen.bootstrap, connect=chosen.connect))

@@ -58,6 +58,7 @@ def test_sql(spark: SparkSession, servers: str, make_topic: MakeTopic, tmp_path:
         assert sql.orders_by_customer(spark) == {"c0": 3, "c1": 3, "c2": 3}
     finally:
         spark.sql("DROP TABLE IF EXISTS logs")
+        spark.sql("DROP TABLE IF EXISTS copies")
 
 
 def test_totals_as_they_change(spark: SparkSession, servers: str, make_topic: MakeTopic, tmp_path: Path) -> None:

@@ -1,15 +1,18 @@
 """Tries sparklog on several versions of Spark, each in an environment of its own: `python -m tests.spark.versions [4.0 4.1 …]`.
 
-`.venvs/spark-<version>/` gets the newest pyspark of that line and what sparklog needs beside it; sparklog itself is this source tree. Then
-`tests.spark.smoke` walks through it. Ends with 1 if any version fails; the log of each is build/spark-<version>.log.
+`.venvs/spark-<version>/` gets the newest pyspark of that line, sparklog's wheel from dist/ (`make wheels`) and what the wheel's extra
+`spark` names, which is pyarrow: nothing else, so that no source tree and no forgotten package helps. There `smoke.py` walks through it,
+against a broker that runs here. Ends with 1 if any version fails; the log of each is build/spark-<version>.log.
 """
 
 import os
 import subprocess
 import sys
+import tempfile
 import time
-import tomllib
 from pathlib import Path
+
+from sparklog import embedded
 
 PROJECT = Path(__file__).resolve().parents[2]
 VERSIONS = ("4.0", "4.1", "4.2", "4.3")
@@ -29,11 +32,12 @@ def tried(version: str) -> bool:
     python = environment(version)
     log = PROJECT / "build" / f"spark-{version}.log"
     log.parent.mkdir(exist_ok=True)
-    with log.open("w") as output:
+    shown = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    with log.open("w") as output, embedded() as broker, tempfile.TemporaryDirectory() as elsewhere:
         child = subprocess.run(
-            [python, "-m", "tests.spark.smoke"],
-            cwd=PROJECT,
-            env={**os.environ, "PYTHONPATH": str(PROJECT), "PYSPARK_PYTHON": str(python)},
+            [python, "-P", PROJECT / "tests" / "spark" / "smoke.py", "--bootstrap", broker.bootstrap_servers],
+            cwd=elsewhere,
+            env=shown,
             stdout=output,
             stderr=subprocess.STDOUT,
             timeout=SECONDS_MAX,
@@ -46,25 +50,25 @@ def tried(version: str) -> bool:
 
 
 def environment(version: str) -> Path:
-    """The Python of the environment for this line of Spark, made or brought up to what pyproject.toml asks for."""
+    """The Python of the environment for this line of Spark, made where it is not there yet, with the newest wheel."""
     directory = PROJECT / ".venvs" / f"spark-{version}"
     python = directory / "bin" / "python"
-    if not python.exists():
-        subprocess.run([sys.executable, "-m", "venv", directory], check=True)
-    wanted = [f"pyspark=={version}.*", *requirements()]
-    settled = directory / "requirements.txt"
-    if not settled.exists() or settled.read_text() != "\n".join(wanted):
-        subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *wanted], check=True)
-        settled.write_text("\n".join(wanted))
+    pip: list[str | Path] = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    if not (directory / "settled").exists():
+        subprocess.run([sys.executable, "-m", "venv", "--clear", directory], check=True)
+        subprocess.run([*pip, f"pyspark=={version}.*"], check=True)
+        (directory / "settled").touch()
+    subprocess.run([*pip, f"{wheel()}[spark]"], check=True)
+    subprocess.run([*pip, "--force-reinstall", "--no-deps", wheel()], check=True)
     return python
 
 
-def requirements() -> list[str]:
-    """What sparklog needs to run, and pandas, as the project's metadata says it; no pyspark."""
-    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
-    extras = project["optional-dependencies"]
-    pandas = [need for need in extras["local-spark"] if need.startswith("pandas")]
-    return [*project["dependencies"], *extras["server"], *extras["spark"], *pandas]
+def wheel() -> Path:
+    """sparklog's wheel, the compiled one where there is one."""
+    found = sorted((PROJECT / "dist").glob("sparklog-*.whl"), key=lambda path: path.name.endswith("-none-any.whl"))
+    if not found:
+        raise SystemExit("no wheel in dist/: `make wheels` builds it")
+    return found[0]
 
 
 if __name__ == "__main__":
