@@ -29,18 +29,18 @@ from sparklog.record.batch import build_batch
 FLUSH = ("never", "auto")
 VALUE_BYTES = 1_024
 PHASE_S = 4.0
-FILL_S = 12.0
+FILL_S = 8.0
 BUSY_S_MAX = 30.0
 REQUESTS_MIN = 200
-COMPACTED_BYTES = 400 << 20
+COMPACTED_BYTES = 200 << 20
 COMPACTED_SEGMENT_BYTES = 32 << 20
 KEYS = 100_000
 BATCH_RECORDS = 160
-AGED_SEGMENTS = 64
+AGED_SEGMENTS = 48
 AGED_SEGMENT_BYTES = 4 << 20
 AGED_APART_MS = 50
 AGE_MS = 3_600_000
-COLD_BYTES = 1_000_000_000
+COLD_BYTES = 400_000_000
 COLD_FETCH_BYTES = 1 << 20
 SETTINGS = {
     "log.cleaner.backoff.ms": "100",
@@ -268,15 +268,20 @@ def receive_plainly(port: int, found: "multiprocessing.Queue[tuple[float, float,
 
 
 def beside_cold_fetch(figures: harness.Figures, subject: harness.Subject, repeat: int) -> None:
-    """A phase alone, then one that lasts as long as the fetch."""
+    """A fetch without a producer; then a phase of the producer alone, and one that lasts as long as the fetch beside it."""
     context = multiprocessing.get_context("fork")
+    drop_pages(subject, "cold")
+    told: multiprocessing.Queue[tuple[float, float, int]] = context.Queue()
+    lonely = context.Process(target=fetch_cold, args=(subject, "cold", told), daemon=True)
+    lonely.start()
+    lonely_from, lonely_until, lonely_received = told.get(timeout=120)
+    lonely.join(10)
     drop_pages(subject, "cold")
     with producing(subject, f"hot-{repeat}") as finish:
         time.sleep(PHASE_S / 4)
         alone_from = time.monotonic()
         time.sleep(PHASE_S / 2)
         alone_until = time.monotonic()
-        told: multiprocessing.Queue[tuple[float, float, int]] = context.Queue()
         fetcher = context.Process(target=fetch_cold, args=(subject, "cold", told), daemon=True)
         fetcher.start()
         begin_s, end_s, received = told.get(timeout=120)
@@ -300,12 +305,13 @@ def beside_cold_fetch(figures: harness.Figures, subject: harness.Subject, repeat
     figures.add("beside a cold fetch / alone", "", subject.name, beside / alone, bound="<= 2")
     plain = found.p99_us(plain_from, plain_until)
     figures.add("control: beside a process that sends the same file / alone", "", subject.name, plain / alone)
-    figures.add("cold fetch", "MB/s", subject.name, received / 1e6 / (end_s - begin_s))
+    figures.add("cold fetch, without a producer", "MB/s", subject.name, lonely_received / 1e6 / (lonely_until - lonely_from))
+    figures.add("cold fetch, beside a producer", "MB/s", subject.name, received / 1e6 / (end_s - begin_s))
     figures.add("control: sent", "MB/s", subject.name, plain_received / 1e6 / (plain_until - plain_from))
 
 
 def fill_cold(subject: harness.Subject) -> None:
-    """A gigabyte in segments of 256 MiB."""
+    """400 MB in segments of 256 MiB."""
     harness.create_topic(subject, "cold", settings={"segment.bytes": str(256 << 20)})
     frame = raw.produce_batches("cold", {0: raw.batch(value_bytes=1_000, records=250)})
     with raw.connect(subject) as connection:
