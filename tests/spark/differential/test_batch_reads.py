@@ -1,8 +1,11 @@
 """Batch reads: the same records, columns and types for every way to say where to start and to end."""
 
+import json
+
 import pytest
 from pyspark.sql import DataFrame
 
+from sparklog import TopicPartition
 from tests.spark.differential.conftest import FIRST_MS, Bench, Sent
 from tests.spark.differential.programs import Side, rows_of
 
@@ -119,8 +122,6 @@ SPLITS = {
     "as many as there are": {"minPartitions": "2"},
     "many": {"minPartitions": "8"},
     "more than records": {"minPartitions": "40"},
-    "records for each task": {"maxRecordsPerPartition": "3"},
-    "one record for each task": {"maxRecordsPerPartition": "1"},
     "tasks at least and records at most": {"minPartitions": "5", "maxRecordsPerPartition": "4"},
     "records at most and tasks at least": {"minPartitions": "12", "maxRecordsPerPartition": "8"},
 }
@@ -142,6 +143,38 @@ def test_a_batch_read_is_split_into_the_same_tasks(bench: Bench, records: str, c
 def test_several_topics_are_read_at_once(bench: Bench, records: str) -> None:
     other = bench.topic(Sent(b"x"), Sent(b"y"))
     bench.alike(lambda side: rows_of(side.read(subscribe=f"{records},{other}")))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_compressed_records_are_read(bench: Bench, codec: str) -> None:
+    topic = bench.topic(*[Sent(b"v" * n, b"%d" % n) for n in range(50)], **{"compression.type": codec})
+    bench.alike(lambda side: rows_of(side.read(subscribe=topic)))
+
+
+@pytest.mark.long
+def test_a_time_that_the_log_gave_is_told_as_such(bench: Bench) -> None:
+    topic = bench.topic(Sent(b"a"), Sent(b"b"), **{"message.timestamp.type": "LogAppendTime"})
+    rows = bench.alike(lambda side: rows_of(side.read(subscribe=topic)))
+    assert isinstance(rows, list)
+    assert [row[-1] for row in rows] == [1, 1]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_records_that_are_gone_from_a_named_start_are_a_loss(bench: Bench, fails: str) -> None:
+    """Refused, or gone on with what is left."""
+    topic = bench.topic(*[Sent(b"%d" % n) for n in range(10)])
+    bench.admin.delete_records({TopicPartition(topic, 0): 6})
+    start = json.dumps({topic: {"0": 2}})
+
+    def program(side: Side) -> object:
+        return rows_of(side.read(subscribe=topic, startingOffsets=start, failOnDataLoss=fails))
+
+    if fails == "true":
+        bench.refused(program, "failOnDataLoss")
+    else:
+        bench.alike(program)
 
 
 @pytest.mark.long

@@ -1,11 +1,14 @@
 """What differs between the two formats, on purpose or because Spark lets a Python source do no more; each with its reason."""
 
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
+from pyspark.errors import PySparkException
 
-from tests.spark.differential.conftest import FIRST_MS, Bench
+from tests.spark.differential.conftest import FIRST_MS, Bench, Sent
 from tests.spark.differential.programs import Refused, Side, new_name, outcomes, rows_of
+from tests.spark.differential.test_batch_reads import ranges
 
 pytestmark = [pytest.mark.spark, pytest.mark.compat, pytest.mark.long, pytest.mark.timeout(300)]
 
@@ -92,3 +95,77 @@ def test_an_end_of_a_stream_by_timestamp_is_refused_by_ours_and_overlooked_by_th
     outcome = outcomes(program, bench.spark, bench.servers, bench.directory)
     assert outcome["kafka"] == 15
     assert isinstance(outcome["sparklog"], Refused)
+
+
+def test_a_topic_made_anew_is_told_by_its_id_by_ours_and_read_on_in_the_middle_by_the_other(bench: Bench) -> None:
+    def program(side: Side) -> object:
+        topic = bench.topic(Sent(b"old"))
+        options = {"subscribe": topic, "startingOffsets": "earliest"}
+        side.batches(side.stream(**options))
+        bench.admin.delete_topics([topic])
+        bench.topic(Sent(b"0"), Sent(b"1"), name=topic)
+        return [row[1:] for batch in side.batches(side.stream(**options)) for row in batch]
+
+    outcome = outcomes(program, bench.spark, bench.servers, bench.directory)
+    assert outcome["kafka"] == [(0, 1)]
+    assert isinstance(outcome["sparklog"], Refused)
+    assert "made anew" in outcome["sparklog"].text
+
+
+def test_records_for_each_task_of_a_batch_are_limited_by_ours_and_by_the_other_only_beside_tasks_at_least(
+    bench: Bench, records: str
+) -> None:
+    def program(side: Side) -> object:
+        return sorted(map(len, ranges(side.read(subscribe=records, maxRecordsPerPartition="3"))))
+
+    outcome = outcomes(program, bench.spark, bench.servers, bench.directory)
+    assert outcome == {"kafka": [5, 10], "sparklog": [2, 2, 2, 3, 3, 3]}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"startingOffsets": '{"$":"earliest"}', "endingOffsets": '{"$":"latest"}'},
+        {"startingOffsetsByTimestamp": f'{{"$":{FIRST_MS}}}', "startingOffsetsByTimestampStrategy": "latest"},
+    ],
+    ids=["offsets", "timestamps"],
+)
+def test_a_place_may_be_told_of_a_whole_topic_for_ours(bench: Bench, records: str, options: dict[str, str]) -> None:
+    told = {name: value.replace("$", records) for name, value in options.items()}
+    outcome = outcomes(lambda side: len(rows_of(side.read(subscribe=records, **told))), bench.spark, bench.servers, bench.directory)
+    assert isinstance(outcome["kafka"], Refused)
+    assert outcome["sparklog"] == 15
+
+
+def test_rows_are_inserted_by_sql_into_ours_and_the_other_has_no_sink_there(bench: Bench) -> None:
+    def program(side: Side) -> object:
+        topic, view = bench.topic(), f"into_{side.format}"
+        options = f"`kafka.bootstrap.servers` '{side.servers}', subscribe '{topic}', topic '{topic}'"
+        side.spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {view} USING {side.format} OPTIONS ({options})")
+        side.spark.sql(f"INSERT INTO {view} (key, value) SELECT CAST('k' AS BINARY), CAST(CAST(id AS STRING) AS BINARY) FROM range(3)")
+        return side.read(subscribe=topic).count()
+
+    outcome = outcomes(program, bench.spark, bench.servers, bench.directory)
+    assert isinstance(outcome["kafka"], Refused)
+    assert outcome["sparklog"] == 3
+
+
+def test_a_header_without_a_name_is_refused_by_both_and_told_as_such_by_ours(bench: Bench) -> None:
+    def program(side: Side) -> object:
+        headers = "array(named_struct('key', CAST(NULL AS STRING), 'value', X'00')) AS headers"
+        side.write(side.spark.range(1).selectExpr("'a' AS value", headers), topic=bench.topic())
+        return "written"
+
+    outcome = outcomes(program, bench.spark, bench.servers, bench.directory)
+    assert isinstance(outcome["kafka"], Refused)  # a NullPointerException
+    assert isinstance(outcome["sparklog"], Refused)
+    assert "header" in outcome["sparklog"].text
+
+
+def test_offsets_of_ours_say_more_than_the_other_understands(bench: Bench, tmp_path: Path) -> None:
+    topic = bench.topic(Sent(b"a"))
+    ours, kafka = (Side(bench.spark, name, bench.servers, tmp_path) for name in ("sparklog", "kafka"))
+    ours.batches(ours.stream(subscribe=topic, startingOffsets="earliest"))
+    bench.fill(topic, [Sent(b"b")])
+    with pytest.raises(PySparkException):
+        kafka.batches(kafka.stream(subscribe=topic, startingOffsets="earliest"))

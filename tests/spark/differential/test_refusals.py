@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.spark.differential.conftest import FIRST_MS, Bench
+from tests.spark.differential.conftest import FIRST_MS, Bench, Sent
 from tests.spark.differential.programs import Side, rows_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.compat, pytest.mark.timeout(300)]  # the first of them starts two kinds of workers
@@ -50,7 +50,10 @@ BATCHES: dict[str, tuple[dict[str, str], str]] = {
         "offset",
     ),
     "to start after the log": ({"subscribe": T, "startingOffsets": f'{{"{T}":{{"0":500,"1":0,"2":0}}}}'}, "500"),
-    "to end after the log": ({"subscribe": T, "endingOffsets": f'{{"{T}":{{"0":500,"1":0,"2":0}}}}'}, "500"),
+    "to end after the log": (
+        {"subscribe": T, "endingOffsets": f'{{"{T}":{{"0":500,"1":0,"2":0}}}}', "kafkaConsumer.pollTimeoutMs": "3000"},
+        "500",
+    ),
 }
 STREAMS: dict[str, tuple[dict[str, str], str]] = {
     "an end": ({"subscribe": T, "endingOffsets": "latest"}, "ending"),
@@ -92,3 +95,9 @@ def test_a_read_without_brokers_is_refused(bench: Bench, records: str) -> None:
         return rows_of(side.spark.read.format(side.format).option("subscribe", records).load())
 
     bench.refused(program, "kafka.bootstrap.servers")
+
+
+@pytest.mark.long
+def test_a_time_that_spark_cannot_hold_is_refused_with_its_record(bench: Bench) -> None:
+    topic = bench.topic(Sent(b"a"), Sent(b"b", timestamp_ms=2**60), **{"message.timestamp.after.max.ms": str(2**63 - 1)})
+    bench.refused(lambda side: rows_of(side.read(subscribe=topic)), "offset 1")

@@ -160,7 +160,7 @@ def test_a_topic_deleted_while_a_stream_was_stopped_is_a_loss(bench: Bench, fail
         return places(side.batches(side.stream(**options)))
 
     if fails == "true":
-        bench.refused(program, "gone")
+        bench.refused(program, "failOnDataLoss")
     else:
         bench.alike(program)
 

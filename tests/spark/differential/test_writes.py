@@ -102,6 +102,16 @@ def test_each_row_goes_to_the_topic_that_it_names(bench: Bench) -> None:
 
 
 @pytest.mark.long
+def test_a_topic_that_is_not_there_is_made(bench: Bench) -> None:
+    def program(side: Side) -> object:
+        topic = new_name("made")
+        side.write(frame(side.spark, [("k", "v")], "key STRING, value STRING"), topic=topic)
+        return content(bench.servers, topic)
+
+    bench.alike(program)
+
+
+@pytest.mark.long
 def test_a_null_partition_leaves_it_to_the_key(bench: Bench) -> None:
     rows = [(f"k{n}", f"v{n}", n % 4 if n % 3 == 0 else None) for n in range(60)]
     written(bench, lambda side, topic: side.write(frame(side.spark, rows, "key STRING, value STRING, partition INT"), topic=topic))
@@ -214,6 +224,7 @@ REFUSED: dict[str, tuple[list[str], str, dict[str, str]]] = {
     "a long partition": (["'a' AS value", "1L AS partition"], "partition", {"topic": "t"}),
     "text as headers": (["'a' AS value", "'x' AS headers"], "headers", {"topic": "t"}),
     "a map as headers": (["'a' AS value", "map('a', binary('b')) AS headers"], "headers", {"topic": "t"}),
+    "a partition below zero": (["'a' AS value", "-1 AS partition"], "partition", {"topic": "t"}),
     "a null topic": (["'a' AS value", "CAST(NULL AS STRING) AS topic"], "null", {}),
     "a serializer": (["'a' AS value"], "value.serializer", {"topic": "t", "kafka.value.serializer": "x"}),
     "a key serializer": (["'a' AS value"], "key.serializer", {"topic": "t", "kafka.key.serializer": "x"}),
