@@ -35,6 +35,7 @@ from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.coordinated import Refusal, ToShard, ask, gather
+from sparklog_server.broker.handlers.committed_topics import CommittedTopics
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.broker.sliced import SLICE
 from sparklog_server.coordinator.group.offsets import refused_commit
@@ -55,38 +56,21 @@ def offset_commit(context: Context, call: Call, request: OffsetCommitRequest, no
     """Store how far a group has read; topics that are not there or may not be read are refused each for itself."""
     if not context.allow(call, _READ, _GROUP, request.group_id):
         return refused_commit(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    refused: dict[int, OffsetCommitResponseTopic] = {}
-    accepted: dict[int, OffsetCommitRequestTopic] = {}
-    for position, topic in enumerate(request.topics):
-        code = _name_topic(context, call, topic) if call.version >= _TOPIC_IDS_SINCE else _identify_topic(context, call, topic)
-        count = len(context.image.topics_by_name[topic.name].partitions) if code is _NONE else 0
-        kept = [partition for partition in topic.partitions if 0 <= partition.partition_index < count]
-        if len(kept) == len(topic.partitions) and code is _NONE:
-            accepted[position] = topic
-            continue
-        if kept:
-            accepted[position] = OffsetCommitRequestTopic(name=topic.name, topic_id=topic.topic_id, partitions=kept)
-        refused[position] = OffsetCommitResponseTopic(
-            name=topic.name,
-            topic_id=topic.topic_id,
-            partitions=[
-                OffsetCommitResponsePartition(partition.partition_index, code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                for partition in topic.partitions
-                if not 0 <= partition.partition_index < count
-            ],
-        )
-    if not refused:
+    check = _name_topic if call.version >= _TOPIC_IDS_SINCE else _identify_topic
+    topics = CommittedTopics(
+        context.image,
+        request.topics,
+        check=partial(check, context, call),
+        keep=lambda topic, kept: OffsetCommitRequestTopic(name=topic.name, topic_id=topic.topic_id, partitions=kept),
+        refuse=_refused_topic,
+    )
+    if not topics.refused:
         return ask(context, call, request.group_id, request, partial(refused_commit, request), now)
-    if not accepted:
-        return OffsetCommitResponse(topics=list(refused.values()))
+    if not topics.accepted:
+        return OffsetCommitResponse(topics=topics.answer([]))
 
     def finish(reply: Message) -> Message:
-        for position, answered in zip(accepted, cast(OffsetCommitResponse, reply).topics, strict=True):
-            if position in refused:
-                refused[position].partitions += answered.partitions
-            else:
-                refused[position] = answered
-        return OffsetCommitResponse(topics=[refused[position] for position in range(len(request.topics))])
+        return OffsetCommitResponse(topics=topics.answer(cast(OffsetCommitResponse, reply).topics))
 
     part = OffsetCommitRequest(
         group_id=request.group_id,
@@ -94,9 +78,14 @@ def offset_commit(context: Context, call: Call, request: OffsetCommitRequest, no
         member_id=request.member_id,
         group_instance_id=request.group_instance_id,
         retention_time_ms=request.retention_time_ms,
-        topics=list(accepted.values()),
+        topics=list(topics.accepted.values()),
     )
     return ask(context, call, request.group_id, part, partial(refused_commit, part), now, finish)
+
+
+def _refused_topic(topic: OffsetCommitRequestTopic, gone: list[tuple[int, ErrorCode]]) -> OffsetCommitResponseTopic:
+    parts = [OffsetCommitResponsePartition(index, code) for index, code in gone]
+    return OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=parts)
 
 
 def _name_topic(context: Context, call: Call, topic: OffsetCommitRequestTopic) -> ErrorCode:

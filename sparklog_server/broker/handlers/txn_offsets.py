@@ -20,6 +20,7 @@ from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.coordinated import ask_shard
+from sparklog_server.broker.handlers.committed_topics import CommittedTopics
 from sparklog_server.broker.proofs import Asking, Codes, Proof
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.coordinator.group.offsets import refused_txn_commit
@@ -40,31 +41,18 @@ def txn_offset_commit(context: Context, call: Call, request: TxnOffsetCommitRequ
         return refused_txn_commit(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if not context.allow(call, Operation.READ, Resource.GROUP, request.group_id):
         return refused_txn_commit(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    refused: dict[int, TxnOffsetCommitResponseTopic] = {}
-    accepted: dict[int, TxnOffsetCommitRequestTopic] = {}
-    for position, topic in enumerate(request.topics):
-        code = _topic_error(context, call, topic.name)
-        count = len(context.image.topics_by_name[topic.name].partitions) if code is ErrorCode.NONE else 0
-        kept = [part for part in topic.partitions if 0 <= part.partition_index < count]
-        if kept:
-            accepted[position] = TxnOffsetCommitRequestTopic(name=topic.name, partitions=kept)
-        if len(kept) < len(topic.partitions) or not kept:
-            parts = [
-                TxnOffsetCommitResponsePartition(part.partition_index, code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                for part in topic.partitions
-                if not 0 <= part.partition_index < count
-            ]
-            refused[position] = TxnOffsetCommitResponseTopic(name=topic.name, partitions=parts)
-    if not accepted:
-        return TxnOffsetCommitResponse(topics=list(refused.values()))
+    topics = CommittedTopics(
+        context.image,
+        request.topics,
+        check=lambda topic: _topic_error(context, call, topic.name),
+        keep=lambda topic, kept: TxnOffsetCommitRequestTopic(name=topic.name, partitions=kept),
+        refuse=_refused_topic,
+    )
+    if not topics.accepted:
+        return TxnOffsetCommitResponse(topics=topics.answer([]))
 
     def finish(reply: Message) -> Message:
-        for position, answered in zip(accepted, cast(TxnOffsetCommitResponse, reply).topics, strict=True):
-            if position in refused:
-                refused[position].partitions += answered.partitions
-            else:
-                refused[position] = answered
-        return TxnOffsetCommitResponse(topics=[refused[position] for position in range(len(request.topics))])
+        return TxnOffsetCommitResponse(topics=topics.answer(cast(TxnOffsetCommitResponse, reply).topics))
 
     part = TxnOffsetCommitRequest(
         transactional_id=request.transactional_id,
@@ -74,9 +62,13 @@ def txn_offset_commit(context: Context, call: Call, request: TxnOffsetCommitRequ
         generation_id=request.generation_id,
         member_id=request.member_id,
         group_instance_id=request.group_instance_id,
-        topics=list(accepted.values()),
+        topics=list(topics.accepted.values()),
     )
     return _Commit(context, call, part, finish).begin(now)
+
+
+def _refused_topic(topic: TxnOffsetCommitRequestTopic, gone: list[tuple[int, ErrorCode]]) -> TxnOffsetCommitResponseTopic:
+    return TxnOffsetCommitResponseTopic(topic.name, [TxnOffsetCommitResponsePartition(index, code) for index, code in gone])
 
 
 def _topic_error(context: Context, call: Call, name: str) -> ErrorCode:

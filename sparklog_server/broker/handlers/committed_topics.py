@@ -1,0 +1,59 @@
+"""What a commit of offsets names and what of it may be committed: the rest is refused each for itself, in its place of the answer."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+from sparklog.errors import ErrorCode
+from sparklog_server.metadata.image import MetadataImage
+
+
+class _Topic(Protocol):
+    """Of a request or an answer."""
+
+    name: str
+    partitions: list[Any]
+
+
+Asked = TypeVar("Asked", bound=_Topic)
+Told = TypeVar("Told", bound=_Topic)
+
+
+class CommittedTopics(Generic[Asked, Told]):
+    """Topics by their place in the request; invariant: each is in `accepted`, in `refused`, or partly in both."""
+
+    __slots__ = ("_count", "accepted", "refused")
+
+    def __init__(
+        self,
+        image: MetadataImage,
+        topics: Sequence[Asked],
+        *,
+        check: Callable[[Asked], ErrorCode],
+        keep: Callable[[Asked, list[Any]], Asked],
+        refuse: Callable[[Asked, list[tuple[int, ErrorCode]]], Told],
+    ) -> None:
+        """`keep` makes the topic with fewer partitions, `refuse` the answer to the others, given as (index, error)."""
+        self._count = len(topics)
+        self.accepted: dict[int, Asked] = {}
+        self.refused: dict[int, Told] = {}
+        for position, topic in enumerate(topics):
+            code = check(topic)
+            count = 0 if code else len(image.topics_by_name[topic.name].partitions)
+            kept = [part for part in topic.partitions if 0 <= part.partition_index < count]
+            if kept and len(kept) == len(topic.partitions):
+                self.accepted[position] = topic
+                continue
+            if kept:
+                self.accepted[position] = keep(topic, kept)
+            gone = [part.partition_index for part in topic.partitions if not 0 <= part.partition_index < count]
+            self.refused[position] = refuse(topic, [(index, code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for index in gone])
+
+    def answer(self, answered: Sequence[Told]) -> list[Told]:
+        """The whole answer, of that to what was accepted."""
+        topics = dict(self.refused)
+        for position, told in zip(self.accepted, answered, strict=True):
+            if position in topics:
+                topics[position].partitions += told.partitions
+            else:
+                topics[position] = told
+        return [topics[position] for position in range(self._count)]
