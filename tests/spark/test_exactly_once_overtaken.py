@@ -138,7 +138,7 @@ def test_nobody_decides_on_what_a_driver_condemned_before_it_died(servers: str, 
 @pytest.fixture(scope="module")
 def hasty_servers() -> Iterator[str]:
     """A broker that looks for what is late all the time, and not every ten seconds."""
-    with embedded(**{"transaction.abort.timed.out.transaction.cleanup.interval.ms": 50}) as broker:
+    with embedded(transaction_abort_timed_out_transaction_cleanup_interval_ms=50) as broker:
         yield broker.bootstrap_servers
 
 
