@@ -138,8 +138,8 @@ def tables(spark: SparkSession) -> Any:
 def test_a_table_is_made_written_and_read_by_its_name_alone(spark: SparkSession, servers: str, make_topic: MakeTopic, tables: None) -> None:
     topic, other = make_topic(), written(servers, make_topic(), b"x", b"y")
     spark.sql(f"CREATE TABLE orders USING sparklog OPTIONS {options_of(servers, topic)}")
-    spark.sql("INSERT INTO orders (key, value) SELECT CAST(id AS BINARY), X'61' FROM range(3)")
-    spark.range(1).selectExpr("X'6B' AS key", "X'62' AS value").write.mode("append").saveAsTable("orders")
+    spark.sql("INSERT INTO orders (key, value) SELECT CAST(CAST(id AS STRING) AS BINARY), X'61' FROM range(3)")
+    spark.sql("INSERT INTO orders (value) VALUES (X'62')")
     assert spark.sql("SELECT count(DISTINCT key) AS n FROM orders WHERE value = X'61'").collect()[0].n == 3
     assert spark.sql(f"SELECT count(*) AS n FROM orders WITH (subscribe = '{other}')").collect()[0].n == 2
     spark.sql(f"INSERT INTO orders WITH (topic = '{other}') (value) SELECT value FROM orders WHERE value = X'62'")
