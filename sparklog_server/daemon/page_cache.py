@@ -18,7 +18,8 @@ READ_STEP_BYTES: Final = 256 << 10
 CALM_STEP_BYTES: Final = 64 << 10
 CALM_BYTES_PER_SECOND: Final = 128_000_000
 CALM_SHARE: Final = 4
-"""Of the time, one part is spent reading, however slow the disk is."""
+"""Of the time, one part is spent reading, however slow the disk is; but a rest is no longer than this:"""
+CALM_REST_S_MAX: Final = 0.005
 # Further than what the kernel reads ahead by itself.
 COLD_BEYOND_BYTES: Final = 20 << 20
 NOWAIT: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
@@ -130,7 +131,7 @@ def _pass_by_calmly(descriptor: int, position: int, limit: int, hears_others: Ca
                 began_s = time.monotonic()
                 _pass_by(own, position, position + size)
                 took_s = time.monotonic() - began_s
-                time.sleep(max(size / CALM_BYTES_PER_SECOND - took_s, (CALM_SHARE - 1) * took_s))
+                time.sleep(max(size / CALM_BYTES_PER_SECOND - took_s, min((CALM_SHARE - 1) * took_s, CALM_REST_S_MAX)))
             position += size
     finally:
         os.close(own)

@@ -74,6 +74,7 @@ class Pump:
         self._reactor = reactor
         self._trace = trace
         self._jobs = Jobs(reactor.post)
+        self._reads = Jobs(reactor.post)  # threads of their own: these rest, and nobody else's job shall wait for that
         self._syncer = Syncer(disk, reactor.post, self._synced)
         self._last_session = 0
         self._lost: list[SessionId] = []
@@ -156,8 +157,8 @@ class Pump:
         return time.monotonic_ns() // 1000 < self._hears_until_us
 
     def run(self, job: Job, done: Done) -> None:
-        """Run a job for a connection."""
-        self._jobs.run(job, done)
+        """Read ahead for a connection."""
+        self._reads.run(job, done)
 
     def close_idle(self, idle_us_max: int) -> None:
         """Close the connections that have sent nothing for so long, and to which nothing is being sent."""
