@@ -142,7 +142,7 @@ def test_a_table_is_made_written_and_read_by_its_name_alone(spark: SparkSession,
     spark.sql("INSERT INTO orders (value) VALUES (X'62')")
     assert spark.sql("SELECT count(DISTINCT key) AS n FROM orders WHERE value = X'61'").collect()[0].n == 3
     assert spark.sql(f"SELECT count(*) AS n FROM orders WITH (subscribe = '{other}')").collect()[0].n == 2
-    spark.sql(f"INSERT INTO orders WITH (topic = '{other}') (value) SELECT value FROM orders WHERE value = X'62'")
+    spark.sql(f"INSERT INTO orders WITH (topic = '{other}') (value) VALUES (X'62')")
     assert values_of(servers, other, 3) == [b"x", b"y", b"b"]
 
 
