@@ -6,7 +6,6 @@ What is the same in every row, the topic and the partition, is built once for th
 from collections.abc import Iterator
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
 from sparklog.errors import SparklogError
@@ -70,6 +69,8 @@ class ArrowColumns:
 
     def _first_beyond(self, batches: memoryview, start: Offset, limit: Offset) -> int:
         """The offset of the first record whose time is no time."""
+        import pyarrow.compute as pc
+
         for columns in read_columns([batches], start, limit, OFFSET | TIMESTAMP, verify_crc=False):
             if columns.count and not _are_times(columns):
                 times = _fixed(pa.int64(), columns.count, columns.timestamps)
@@ -115,6 +116,8 @@ class ArrowColumns:
 
 
 def _are_times(columns: Columns) -> bool:
+    import pyarrow.compute as pc  # here, not above: it takes 40 ms, which a driver that only plans would spend in vain
+
     extremes = pc.min_max(_fixed(pa.int64(), columns.count, columns.timestamps)).as_py()
     return bool(_TIMES_BEYOND[0] < extremes["min"] and extremes["max"] < _TIMES_BEYOND[1])
 

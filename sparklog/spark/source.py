@@ -16,7 +16,6 @@ from sparklog.spark.options import Options
 from sparklog.spark.schema import check_projection, source_schema
 from sparklog.spark.stream_reader import StreamReader
 from sparklog.spark.tables import check_brokers, of_use, remembering, table_options
-from sparklog.spark.writers import BatchSink, StreamSink
 
 
 class SparklogSource(DataSource):
@@ -40,11 +39,15 @@ class SparklogSource(DataSource):
         return StreamReader(options, check_projection(schema, options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from sparklog.spark.writers import BatchSink  # here, as below: a query that only reads starts without it
+
         if overwrite:
             raise SettingsError('a topic is a log and cannot be overwritten: write with .mode("append")')
         return BatchSink(_parsed(of_use(self.options, schema)), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        from sparklog.spark.writers import StreamSink
+
         # `overwrite` tells of output mode "complete": each trigger's whole result is appended, as with Spark's Kafka connector.
         # What a schema remembers is here of the table that the rows were read from, never of the one they go to.
         return StreamSink(_parsed(self.options), schema)
