@@ -106,14 +106,14 @@ class Walk:
     def views_in_sql(self) -> None:
         """A topic as a view, written and read."""
         self.spark.sql(f"CREATE TEMPORARY VIEW board USING sparklog OPTIONS (`{BOOTSTRAP}` '{self.servers}', subscribe 'sql', topic 'sql')")
-        self.spark.sql("INSERT INTO board (value) SELECT CAST(CAST(id AS STRING) AS BINARY) FROM range(5)")
+        self._insert_values("board", 5)
         expect(self.spark.sql("SELECT count(*) AS n FROM board").collect()[0].n, 5)
 
     def tables_in_sql(self) -> None:
         """A topic as a table that remembers its options; a use may say others, and a stream into it says its own."""
         options = f"(`{BOOTSTRAP}` '{self.servers}', subscribe 'sql', topic 'sql', startingOffsets 'earliest')"
         self.spark.sql(f"CREATE TABLE remembering USING sparklog OPTIONS {options}")
-        self.spark.sql("INSERT INTO remembering (value) VALUES (X'62')")
+        self._insert_values("remembering", 1)
         expect(self.spark.sql("SELECT count(*) AS n FROM remembering").collect()[0].n, 6)
         expect(self.spark.sql("SELECT count(*) AS n FROM remembering WITH (subscribe = 'one')").collect()[0].n, COUNT + 10)
         stream = self.spark.readStream.table("remembering").select("value")
@@ -127,6 +127,12 @@ class Walk:
         self.spark.sql("CREATE TABLE forgetful (key BINARY, value BINARY) USING sparklog")
         self.spark.sql(f"INSERT INTO forgetful WITH {at} VALUES (X'61', X'62')")
         expect(self.spark.sql(f"SELECT count(*) AS n FROM forgetful WITH {at}").collect()[0].n, 7)
+
+    def _insert_values(self, table: str, count: int) -> None:
+        """Values alone; Spark 4.0 wants every column of what it inserts into."""
+        value = "CAST(CAST(id AS STRING) AS BINARY)"
+        columns = f"(value) SELECT {value}" if self.version >= (4, 1) else f"SELECT NULL, {value}, NULL, NULL, NULL, NULL, NULL"
+        self.spark.sql(f"INSERT INTO {table} {columns} FROM range({count})")
 
     def _copy(self, source: str, target: str) -> int:
         """How many micro-batches a stream has made from one topic to another."""
