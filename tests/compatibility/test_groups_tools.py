@@ -224,7 +224,7 @@ def test_kafkas_tools_read_our_records_of_groups_and_offsets(broker: LiveBroker)
             "--formatter",
             FORMATTERS + formatter,
             "--timeout-ms",
-            "1500",
+            "10000",  # since the last record; Java may take seconds to begin
             "--max-messages",
             str(count),
         )
