@@ -27,7 +27,10 @@ E = TypeVar("E", bound=Enum)
 
 _CLIENT_PREFIX = "kafka."
 _CHECKPOINT = "checkpointlocation"
-
+_NO_BROKERS = (
+    "option 'kafka.bootstrap.servers' is missing: the brokers to begin with, as host:port,host:port. Only a table made without columns"
+    " remembers its OPTIONS, and no stream that writes into one: say them at each use, FROM name WITH (…), .options(…)"
+)
 _INJECTED_BY_SPARK = frozenset({"path", "paths", "queryname", "outputmode", "provider", "serialization.format", "header", "timezone"})
 """Keys Spark puts beside the user's own: `load(path)`, `save(path)`, `writeStream`, and the catalog for tables."""
 
@@ -372,7 +375,7 @@ class Options:
             else:
                 raise SettingsError(f"unknown option {key!r}; {_nearest(lower)}")
         if "bootstrap_servers" not in values:
-            raise SettingsError("option 'kafka.bootstrap.servers' is missing: the brokers to begin with, as host:port,host:port")
+            raise SettingsError(_NO_BROKERS)
         client["bootstrap.servers"] = str(values["bootstrap_servers"])
         try:
             settings = ClientSettings.from_kafka(client)
@@ -426,9 +429,7 @@ class Options:
         """Checks what a stream needs and must not have; returns itself."""
         self._require_one_subscription()
         if self.end is not None:
-            raise SettingsError(
-                f"option {self.end_option!r} is for batch reads; a stream that ends by itself has .trigger(availableNow=True)"
-            )
+            raise SettingsError(f"option {self.end_option!r} is for batch reads; a stream that ends has .trigger(availableNow=True)")
         if self.late_binding:
             raise SettingsError("option 'lateBinding' is for batch reads; a stream sees what is new by itself")
         least, most = self.min_offsets_per_trigger, self.max_offsets_per_trigger

@@ -15,7 +15,7 @@ from sparklog.spark.formats.files import with_schemas
 from sparklog.spark.options import Options
 from sparklog.spark.schema import check_projection, source_schema
 from sparklog.spark.stream_reader import StreamReader
-from sparklog.spark.tables import check_brokers, of_use, remembering, table_options
+from sparklog.spark.tables import of_use, remembering, table_options
 
 
 class SparklogSource(DataSource):
@@ -54,4 +54,4 @@ class SparklogSource(DataSource):
 
 
 def _parsed(options: Mapping[str, str]) -> Options:
-    return with_schemas(Options.parse(check_brokers(options)))
+    return with_schemas(Options.parse(options))

@@ -46,17 +46,6 @@ def remembering(schema: StructType, options: Mapping[str, str]) -> StructType:
     return StructType([StructField(c.name, c.dataType, c.nullable, metadata if c.name == _KEEPER else {}) for c in schema.fields])
 
 
-def check_brokers(given: Mapping[str, str]) -> Mapping[str, str]:
-    """Refuses options that name no brokers, and tells how to name them where the format is used by a table's name; else returns them."""
-    if all(key.lower() != _BROKERS for key in given):
-        raise SettingsError(
-            f"option {_BROKERS!r} is missing: the brokers to begin with, as host:port,host:port. A table remembers its OPTIONS if it was"
-            " made without columns, but for streams that write into it; else say them at each use: FROM name WITH (…), INSERT INTO name"
-            " WITH (…), .options(…)"
-        )
-    return given
-
-
 def of_use(given: Mapping[str, str], schema: StructType) -> dict[str, str]:
     """The options of a read or write: those a table remembers, overruled by those given; these alone where they name the brokers."""
     named = {key.lower() for key in given}

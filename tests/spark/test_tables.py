@@ -55,12 +55,12 @@ def test_a_secret_is_not_kept_where_anybody_may_read_it(key: str) -> None:
 def test_a_use_without_brokers_is_told_where_to_write_them() -> None:
     with_columns = StructType([StructField("key", BinaryType()), StructField("value", BinaryType())])
     for use in (SparklogSource({"topic": "t"}).reader, lambda schema: SparklogSource({}).writer(schema, overwrite=False)):
-        with pytest.raises(SettingsError, match=r"made without columns.*INSERT INTO name WITH \(…\)"):
+        with pytest.raises(SettingsError, match=r"made without columns.*FROM name WITH \(…\)"):
             use(with_columns)
 
 
 def test_a_stream_that_writes_takes_nothing_from_the_table_its_rows_are_from() -> None:
-    with pytest.raises(SettingsError, match="but for streams that write into it"):
+    with pytest.raises(SettingsError, match="no stream that writes into one"):
         SparklogSource({}).streamWriter(made(subscribe="t", topic="t"), overwrite=False)
 
 
