@@ -78,9 +78,10 @@ def read_ahead(
     """
     try:
         if sys.platform == "linux":
-            if hears_others():
-                position = _pass_by_calmly(descriptor, position, limit, hears_others)
-            _pass_by(descriptor, position, limit)
+            reached = -1
+            while reached < position < limit:  # until the file ends, if it does so before
+                reached = _pass_by_calmly(descriptor, position, limit, hears_others)
+                position = _pass_by(descriptor, reached, limit, hears_others)
         else:
             _read(descriptor, position, limit)
         return looks_beyond and not is_resident(descriptor, max(0, min(limit + COLD_BEYOND_BYTES, os.fstat(descriptor).st_size) - 1), 1)
@@ -97,19 +98,22 @@ def _read(descriptor: int, position: int, limit: int) -> None:
         position += size
 
 
-def _pass_by(descriptor: int, position: int, limit: int) -> None:
+def _pass_by(descriptor: int, position: int, limit: int, hears_others: Callable[[], bool] = _never) -> int:
     """Have every page of the range handed to nobody, which waits for each to be there, and copies no byte: the processor belongs to those
-    who are served meanwhile.
+    who are served meanwhile. Gives where it ended: before `limit` where the file does, or as soon as others are heard.
     """
     nobody = os.open(os.devnull, os.O_WRONLY)
     try:
         while position < limit:
             size = os.sendfile(nobody, descriptor, position, min(limit - position, READ_STEP_BYTES))
             if size == 0:
-                return
+                break
             position += size
+            if hears_others():
+                break
     finally:
         os.close(nobody)
+    return position
 
 
 def _pass_by_calmly(descriptor: int, position: int, limit: int, hears_others: Callable[[], bool]) -> int:

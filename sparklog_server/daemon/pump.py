@@ -47,6 +47,8 @@ ALONE_TURN_BYTES: Final = 1 << 20
 SHARED_TURN_BYTES: Final = 128 << 10
 """About 50 µs of copying, which is what a small request of somebody else may have to wait for a large answer."""
 SHARED_FOR_US: Final = 20_000
+HEARD_FOR_US: Final = 100_000
+"""Whoever waits for a sync is silent meanwhile, and has it the sooner the less is read."""
 
 
 class Halted(Exception):
@@ -132,7 +134,7 @@ class Pump:
         now = read_clock()
         connection.active_us = now.mono_us
         if not connection.reads_cold:
-            self._hears_until_us = now.mono_us + SHARED_FOR_US
+            self._hears_until_us = now.mono_us + HEARD_FOR_US
         if connection is not self._heard:
             self._heard = connection
             self._shared_until_us = now.mono_us + SHARED_FOR_US

@@ -30,8 +30,8 @@ from sparklog_server.replica.partition import Partition
 CHECKPOINT_FILE = "cleaner-offset-checkpoint"
 WORK_BYTES = 8 << 20
 """What one job reads and writes at most: about 50 ms of it."""
-CALM_WORK_BYTES = 512 << 10
-"""What one does while producers are heard, who would wait for the processor and the disk: about 3 ms of it, and then it rests."""
+CALM_WORK_BYTES = 128 << 10
+"""What one does while producers are heard, who would wait for the whole of it: less than a millisecond, and then it rests."""
 HEARD_FOR_US = 50_000
 _CALM_SHARE = 4  # of the time, one part is work
 _REST_US_MAX = 50_000

@@ -2,6 +2,7 @@
 
 import os
 import time
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,12 @@ def test_the_rest_of_a_range_is_read_at_once_when_nobody_is_heard_any_more(cold:
     heard = iter([True] * 3)
     assert read_ahead(_opened(cold), MIB, 3 * MIB, looks_beyond=True, hears_others=lambda: next(heard, False))
     assert is_resident(_opened(cold), MIB, 2 * MIB)
+
+
+def test_a_range_is_read_whole_though_others_are_heard_now_and_then(cold: Path) -> None:
+    heard = cycle([False, True, True])
+    read_ahead(_opened(cold), 0, SIZE, hears_others=lambda: next(heard))
+    assert is_resident(_opened(cold), 0, SIZE)
 
 
 def test_near_the_end_of_a_file_nothing_is_cold_further_on(cold: Path) -> None:
