@@ -16,7 +16,7 @@ import base64
 import hashlib
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -93,6 +93,9 @@ class _Condemned(msgspec.Struct):
 
     version: int
     transactions: list[tuple[str, int, int]]
+
+
+_T = TypeVar("_T", _Value, _Condemned)
 
 
 # -- names --------------------------------------------------------------------------------------------------------------------------------
@@ -184,14 +187,7 @@ def encode_decision(decision: Decision) -> bytes:
 
 def decode_decision(sink: str, value: bytes) -> Decision:
     """The decision of a sink's record; raises DecisionUnreadable."""
-    try:
-        told = msgspec.json.decode(value, type=_Value)
-    except msgspec.MsgspecError as error:
-        raise DecisionUnreadable(f"the decision of sink {sink} in {TOPIC} cannot be read: {error}") from None
-    if told.version != _VERSION:
-        raise DecisionUnreadable(
-            f"the decision of sink {sink} in {TOPIC} has version {told.version}, where {_VERSION} is known: update sparklog"
-        )
+    told = _decode(value, _Value, f"the decision of sink {sink} in {TOPIC}")
     if sink_name(told.identity) != sink:
         raise DecisionUnreadable(f"the decision of sink {sink} in {TOPIC} is of another sink: {told.identity!r}")
     return Decision(told.identity, told.query, told.batch, told.unique, _identities(sink, told.transactions), told.ends, told.is_job)
@@ -204,15 +200,18 @@ def encode_condemned(sink: str, transactions: Sequence[ProducerIdentity]) -> byt
 
 def decode_condemned(sink: str, value: bytes) -> tuple[ProducerIdentity, ...]:
     """The transactions that a sink's record condemns; raises DecisionUnreadable."""
+    return _identities(sink, _decode(value, _Condemned, f"what is condemned of sink {sink} in {TOPIC}").transactions)
+
+
+def _decode(value: bytes, kind: type[_T], what: str) -> _T:
+    """A value of the version that is known."""
     try:
-        told = msgspec.json.decode(value, type=_Condemned)
+        told = msgspec.json.decode(value, type=kind)
     except msgspec.MsgspecError as error:
-        raise DecisionUnreadable(f"what is condemned of sink {sink} in {TOPIC} cannot be read: {error}") from None
+        raise DecisionUnreadable(f"{what} cannot be read: {error}") from None
     if told.version != _VERSION:
-        raise DecisionUnreadable(
-            f"what is condemned of sink {sink} in {TOPIC} has version {told.version}, where {_VERSION} is known: update sparklog"
-        )
-    return _identities(sink, told.transactions)
+        raise DecisionUnreadable(f"{what} has version {told.version}, where {_VERSION} is known: update sparklog")
+    return told
 
 
 def _named(sink: str, transactions: Sequence[ProducerIdentity]) -> list[tuple[str, int, int]]:
