@@ -80,7 +80,7 @@ def read_ahead(
         if sys.platform == "linux":
             reached = -1
             while reached < position < limit:  # until the file ends, if it does so before
-                reached = _pass_by_calmly(descriptor, position, limit, hears_others)
+                reached = _pass_by_calmly(descriptor, position, limit, hears_others) if hears_others() else position
                 position = _pass_by(descriptor, reached, limit, hears_others)
         else:
             _read(descriptor, position, limit)
