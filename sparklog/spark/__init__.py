@@ -7,6 +7,7 @@ anybody is pure and is tested without Spark: `options`, `offsets`, `plan`. `batc
 Importing this package imports neither pyspark nor pyarrow.
 """
 
+import importlib.util
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,7 +15,14 @@ if TYPE_CHECKING:
 
 
 def register(spark: "SparkSession") -> None:
-    """Makes `format("sparklog")` known to `spark`; not needed where Spark finds the installed `pyspark_sparklog` by itself."""
+    """Makes `format("sparklog")` known to `spark`; not needed where Spark finds the installed `pyspark_sparklog` by itself.
+
+    Raises ImportError where pyspark or pyarrow is missing.
+    """
+    missing = [name for name in ("pyspark", "pyarrow") if importlib.util.find_spec(name) is None]
+    if missing:
+        remedy = "pip install 'sparklog[spark,local-spark]', or use the Python of your Spark"
+        raise ImportError(f"sparklog.register() needs pyspark and pyarrow ({', '.join(missing)} missing): {remedy}")
     from pyspark.errors import AnalysisException
 
     from sparklog.spark.source import SparklogSource

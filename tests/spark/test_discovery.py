@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+import sparklog
+from tests.spark.conftest import MakeTopic
+
 PROJECT = Path(__file__).resolve().parents[2]
 
 ASK_WITHOUT_REGISTERING = """
@@ -26,6 +29,7 @@ READ_FROM_ZIP = """
 import os, sys, time
 from pyspark.sql import SparkSession
 import sparklog
+from tests.spark.conftest import MakeTopic
 assert ".zip" in sparklog.__file__, sparklog.__file__
 servers, topic, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
@@ -78,6 +82,13 @@ def test_the_source_imports_on_a_spark_without_read_limits_and_arrow_streams(tmp
     assert run(sys.executable, "-c", code, str(PROJECT), cwd=tmp_path) == "True [[{'value': 'a'}]]\n"
 
 
+@pytest.mark.parametrize("missing", ["pyspark", "pyarrow"])
+def test_who_registers_without_what_it_needs_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(ImportError, match=rf"\({missing} missing\): pip install 'sparklog\[spark,local-spark\]'"):
+        sparklog.register(None)  # type: ignore[arg-type]
+
+
 @pytest.mark.spark
 def test_spark_finds_the_format_by_itself(tmp_path: Path) -> None:
     pytest.importorskip("pyspark")
@@ -104,7 +115,7 @@ def test_an_installed_wheel_is_found_in_a_clean_environment(tmp_path: Path) -> N
 
 @pytest.mark.spark
 @pytest.mark.long
-def test_a_zip_file_with_reference_kernels_reads_fast_enough(servers: str, make_topic, tmp_path: Path) -> None:
+def test_a_zip_file_with_reference_kernels_reads_fast_enough(servers: str, make_topic: MakeTopic, tmp_path: Path) -> None:
     archive = tmp_path / "sparklog.zip"
     with zipfile.ZipFile(archive, "w") as zipped:
         for package in ("sparklog", "pyspark_sparklog"):
