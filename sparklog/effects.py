@@ -3,8 +3,8 @@
 A peer machine or a broker answers every call with a list of these, and the outside (daemon or simulation) carries them out in order.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -58,11 +58,37 @@ class Sync(msgspec.Struct, gc=False, frozen=True):
     log_dir: str
 
 
+Result = TypeVar("Result")
+Steps = Generator[None, bool, Result]
+"""A long job, which yields before each step, and is told there whether others are heard, for whom it takes a small one: then it may have
+to rest before the next. What it returns is its result.
+"""
+
+
+def take_all(steps: Steps[Result]) -> Result:
+    """Take all steps at once, with nobody there to be heard; returns the result."""
+    try:
+        next(steps)
+        while True:
+            steps.send(False)
+    except StopIteration as end:
+        return cast(Result, end.value)
+
+
 class Run(msgspec.Struct, gc=False, frozen=True):
-    """Run a job beside the loop: a function over immutable inputs and the disk door; its result returns through `finished`."""
+    """Run a job beside the loop: a function over immutable inputs and the disk door; its result returns through `finished`.
+
+    One `in_steps` gives its `Steps` when called, and works when they are taken.
+    """
 
     job: Callable[[], object]
     ticket: Ticket
+    in_steps: bool = False
+
+    def work(self) -> object:
+        """Do the job at once, as the simulation does; raises what it raises."""
+        result = self.job()
+        return take_all(cast(Steps[object], result)) if self.in_steps else result
 
 
 class Disconnect(msgspec.Struct, gc=False, frozen=True):

@@ -13,7 +13,7 @@ import socket
 from collections.abc import Callable
 from typing import Final, Protocol, cast
 
-from sparklog.effects import Chunk, FileSlice
+from sparklog.effects import Chunk, FileSlice, Steps
 from sparklog.model import SessionId
 from sparklog_server.daemon.page_cache import is_resident, read_ahead, read_if_resident
 from sparklog_server.daemon.reactor import READ, WRITE, Reactor
@@ -45,7 +45,7 @@ class Owner(Protocol):
     def readable(self, connection: "Connection") -> None: ...
     def lost(self, connection: "Connection", failure: str) -> None: ...
     def hears_others(self) -> bool: ...
-    def run(self, job: Callable[[], object], done: Callable[[object], None]) -> None: ...
+    def read_ahead(self, steps: Steps[bool], done: Callable[[object], None]) -> None: ...
 
 
 class OpenFile(Protocol):
@@ -276,9 +276,9 @@ class Connection:
         looks_beyond = self._cold_bytes <= 0
         position, limit = part.position, part.position + length
         # Its own descriptor: the file's may be taken away meanwhile.
-        descriptor, hears_others = os.dup(_descriptor(part)), self._owner.hears_others
-        self._owner.run(
-            lambda: read_ahead(descriptor, position, limit, looks_beyond=looks_beyond, hears_others=hears_others),
+        descriptor = os.dup(_descriptor(part))
+        self._owner.read_ahead(
+            read_ahead(descriptor, position, limit, looks_beyond=looks_beyond),
             lambda result: self._was_read_ahead(part, length, result),
         )
 
@@ -304,8 +304,7 @@ class Connection:
         except (OSError, StorageError):
             return  # who sends these bytes will meet it, if it lasts
         self._is_looking_further = True
-        hears_others = self._owner.hears_others
-        self._owner.run(lambda: read_ahead(descriptor, position, limit, hears_others=hears_others), self._looked_further)
+        self._owner.read_ahead(read_ahead(descriptor, position, limit), self._looked_further)
 
     def _looked_further(self, _result: object) -> None:
         self._is_looking_further = False  # a disk that fails is met again by who sends these bytes

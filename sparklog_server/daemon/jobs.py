@@ -1,12 +1,21 @@
 """Runs jobs beside the loop: work over immutable inputs and the disk door that would take too long between two sockets."""
 
+import time
 from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
 from threading import Thread
 from typing import Final
 
+from sparklog.effects import Steps
+from sparklog_server.daemon.linux import lengthen_slice
+
 THREADS: Final = 2
+
+# A rest takes three times as long as the step before it, but no more than this, nor less: at 64 KiB each, 128 MB/s.
+REST_SHARE: Final = 3
+REST_S_MIN: Final = 0.0005
+REST_S_MAX: Final = 0.05
 
 Job = Callable[[], object]
 Done = Callable[[object], None]
@@ -28,6 +37,7 @@ class Jobs:
             Thread(target=self._serve, name=f"job {self._threads}", daemon=True).start()
 
     def _serve(self) -> None:
+        lengthen_slice()
         while True:
             job, done = self._queue.get()
             result: object
@@ -36,3 +46,17 @@ class Jobs:
             except Exception as error:
                 result = error
             self._post(partial(done, result))
+
+
+def take_calmly(steps: Steps[object], hears_others: Callable[[], bool]) -> object:
+    """Take all steps, and rest after each but the last as long as others are heard; returns the result. Blocks."""
+    try:
+        next(steps)
+        while True:
+            is_calm = hears_others()
+            began_s = time.monotonic()
+            steps.send(is_calm)
+            if is_calm:
+                time.sleep(min(max(REST_SHARE * (time.monotonic() - began_s), REST_S_MIN), REST_S_MAX))
+    except StopIteration as end:
+        return end.value

@@ -7,15 +7,16 @@ system call; a connection that breaks while sending is told to the broker in the
 import socket
 import time
 from collections.abc import Callable
-from typing import Final, Protocol
+from functools import partial
+from typing import Final, Protocol, cast
 
-from sparklog.effects import Disconnect, Effect, Halt, Reply, Run, Sync
+from sparklog.effects import Disconnect, Effect, Halt, Reply, Run, Steps, Sync
 from sparklog.model import Instant, Micros, Millis, SessionId, Ticket
 from sparklog_server.broker.quotas import ClientQuotas
 from sparklog_server.broker.transactions import Resolver
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.daemon.connection import Connection
-from sparklog_server.daemon.jobs import Done, Job, Jobs
+from sparklog_server.daemon.jobs import Done, Job, Jobs, take_calmly
 from sparklog_server.daemon.reactor import Reactor
 from sparklog_server.daemon.syncer import Syncer
 from sparklog_server.disk.door import Disk, StorageError
@@ -76,7 +77,9 @@ class Pump:
         self._reactor = reactor
         self._trace = trace
         self._jobs = Jobs(reactor.post)
-        self._reads = Jobs(reactor.post)  # threads of their own: these rest, and nobody else's job shall wait for that
+        # Threads of their own: these rest, and nobody else's job shall wait for that.
+        self._long_jobs = Jobs(reactor.post)
+        self._reads = Jobs(reactor.post)
         self._syncer = Syncer(disk, reactor.post, self._synced)
         self._last_session = 0
         self._lost: list[SessionId] = []
@@ -159,8 +162,12 @@ class Pump:
         return time.monotonic_ns() // 1000 < self._hears_until_us
 
     def run(self, job: Job, done: Done) -> None:
+        """Run a job of the daemon's own that may wait long for others, such as for a name server."""
+        self._long_jobs.run(job, done)
+
+    def read_ahead(self, steps: Steps[bool], done: Done) -> None:
         """Read ahead for a connection."""
-        self._reads.run(job, done)
+        self._reads.run(partial(take_calmly, steps, self.hears_others), done)
 
     def close_idle(self, idle_us_max: int) -> None:
         """Close the connections that have sent nothing for so long, and to which nothing is being sent."""
@@ -209,8 +216,12 @@ class Pump:
         match effect:
             case Sync():
                 self._syncer.sync(effect)
-            case Run(job, ticket):
-                self._jobs.run(job, lambda result: self._finished(ticket, result))
+            case Run(job, ticket, in_steps):
+                done = partial(self._finished, ticket)
+                if in_steps:
+                    self._long_jobs.run(partial(take_calmly, cast(Steps[object], job()), self.hears_others), done)
+                else:
+                    self._jobs.run(job, done)
             case Disconnect(session):
                 if session in self.connections:
                     self.connections[session].close_when_sent()

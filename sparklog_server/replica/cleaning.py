@@ -5,8 +5,8 @@
       │                                              └─ done ──► checkpoint ─┐
       └───────────── at once after either; after the backoff if nothing was due ┘
 
-Each arrow to the right is a job that does a bounded piece; the next is begun no sooner than the rate of bytes allows, and after a rest
-three times as long as the piece took while producers are heard. A round that met
+Each arrow to the right is a job that does a bounded piece; the next is begun no sooner than the rate of bytes allows. A job rests between
+its steps while others are heard, unless so much was appended during the round before that the log would never be clean. A round that met
 a removed segment or log is dropped: its files count for nothing. `cleaner-offset-checkpoint` has the first dirty offset of every log.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
-from sparklog.effects import Run
+from sparklog.effects import Run, Steps
 from sparklog.kernels import clean
 from sparklog.model import Instant, Micros, Offset, Ticket, TopicPartition
 from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_offsets, render_offsets
@@ -30,11 +30,6 @@ from sparklog_server.replica.partition import Partition
 CHECKPOINT_FILE = "cleaner-offset-checkpoint"
 WORK_BYTES = 8 << 20
 """What one job reads and writes at most: about 50 ms of it."""
-CALM_WORK_BYTES = 128 << 10
-"""What one does while producers are heard, who would wait for the whole of it: less than a millisecond, and then it rests."""
-HEARD_FOR_US = 50_000
-_CALM_SHARE = 4  # of the time, one part is work
-_REST_US_MAX = 50_000
 _WORK_BYTES_MIN = 64 << 10
 _JOBS_PER_SECOND = 4
 
@@ -59,13 +54,13 @@ class Uncleanable(NamedTuple):
 class _Work:
     """One round, or what is read before it, and the job it waits for; `partition.log` may be closed meanwhile."""
 
-    __slots__ = ("begun_us", "directory", "is_committing", "partition", "resume_at_us", "step", "ticket")
+    __slots__ = ("directory", "end_offset", "is_committing", "partition", "resume_at_us", "step", "ticket")
 
     def __init__(self, directory: Directory, partition: Partition, step: Round | IndexReading, now: Instant) -> None:
         self.directory = directory
         self.partition = partition
         self.step = step
-        self.begun_us: Micros = now.mono_us
+        self.end_offset = partition.log.log_end_offset  # when it began
         self.resume_at_us: Micros = now.mono_us
         self.ticket: Ticket | None = None
         self.is_committing: Offset | None = None
@@ -103,6 +98,7 @@ class Cleaning:
         self._rendered: dict[Directory, dict[TopicPartition, Offset]] = {}
         self._dirty: dict[Directory, None] = {}
         self._uncleanable: dict[Partition, None] = {}
+        self._late: dict[Partition, None] = {}  # more than half as much as their last round cleaned was appended during it
         self._paused: dict[Partition, None] = {}
         for directory in directories:
             self._read_checkpoint(directory)
@@ -125,6 +121,7 @@ class Cleaning:
     def removed(self, partition: Partition, directory: Directory) -> None:
         """A log is gone: its checkpoint must not vouch for the next topic of its name."""
         self._uncleanable.pop(partition, None)
+        self._late.pop(partition, None)
         self._paused.pop(partition, None)
         work = self._rounds.get(partition)
         if work is not None and work.ticket is None:
@@ -238,6 +235,7 @@ class Cleaning:
             load_factor=self.limits.load_factor,
             seed=self._entropy(16),
             now_ms=now.wall_ms,
+            is_late=partition in self._late,
         )
         return Round(self._disk, plan)
 
@@ -246,18 +244,13 @@ class Cleaning:
             return self._begin(work, work.step.run)
         rate = self.limits.io_bytes_per_second_max / self.limits.threads
         io_bytes_max = int(min(WORK_BYTES, max(rate / _JOBS_PER_SECOND, _WORK_BYTES_MIN)))
-        if self._hears_producers(now):
-            io_bytes_max = min(io_bytes_max, CALM_WORK_BYTES)
-        work.begun_us = work.resume_at_us = now.mono_us
-        return self._begin(work, partial(_work, work.step, io_bytes_max))
+        work.resume_at_us = now.mono_us
+        return self._begin(work, partial(_work, work.step, io_bytes_max), in_steps=True)
 
-    def _hears_producers(self, now: Instant) -> bool:
-        return any(now.mono_us - directory.appended_us < HEARD_FOR_US for directory in self._directories)
-
-    def _begin(self, work: _Work, job: Callable[[], object]) -> Run:
+    def _begin(self, work: _Work, job: Callable[[], object], *, in_steps: bool = False) -> Run:
         ticket = work.ticket = self._tickets()
         self._waiting[ticket] = work
-        return Run(job, ticket)
+        return Run(job, ticket, in_steps)
 
     # -- results
 
@@ -303,12 +296,12 @@ class Cleaning:
     def _progressed(self, work: _Work, one: Round, progress: Progress, now: Instant) -> list[Run]:
         rate = self.limits.io_bytes_per_second_max / self.limits.threads
         work.resume_at_us = Micros(work.resume_at_us + int(progress.io_bytes * 1_000_000 / rate))
-        if self._hears_producers(now):
-            rest_us = min((_CALM_SHARE - 1) * (now.mono_us - work.begun_us), _REST_US_MAX)
-            work.resume_at_us = max(work.resume_at_us, Micros(now.mono_us + rest_us))
         if progress.is_done:
             log = work.partition.log
             assert one.end_offset is not None
+            self._late.pop(work.partition, None)
+            if 2 * (log.log_end_offset - work.end_offset) > one.end_offset - one.plan.first_dirty_offset:
+                self._late[work.partition] = None
             log.first_dirty_offset = min(one.end_offset, log.log_end_offset)
             self._trace(
                 "log-cleaned",
@@ -369,8 +362,8 @@ class Cleaning:
         return Run(partial(self._disk.write, f"{directory.log_dir.path}/{CHECKPOINT_FILE}", render_offsets(offsets)), ticket)
 
 
-def _work(one: Round, io_bytes_max: int) -> Progress | Uncleanable:
+def _work(one: Round, io_bytes_max: int) -> Steps[Progress | Uncleanable]:
     try:
-        return one.work(io_bytes_max)
+        return (yield from one.work(io_bytes_max))
     except UncleanableLog as error:
         return Uncleanable(str(error))

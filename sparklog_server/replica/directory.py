@@ -39,7 +39,6 @@ class Directory:
         "_trace",
         "_unsynced_bytes",
         "_unsynced_bytes_max",
-        "appended_us",
         "checkpoints_begun",
         "checkpoints_done",
         "error",
@@ -74,7 +73,6 @@ class Directory:
         self._unsynced_bytes = 0  # appended, and waiting for the next sync
         self._settling_bytes = 0  # in the sync that is in flight
         self.is_congested = False  # so much of both that nobody should add to it
-        self.appended_us = Micros(-(1 << 62))  # when a record was last appended here
         self.is_cordoned = False  # it gets no new partitions
         self._failed = failed
         self._trace = trace

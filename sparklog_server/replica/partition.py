@@ -11,7 +11,7 @@ from typing import Protocol
 
 from sparklog.effects import FileSlice
 from sparklog.errors import ErrorCode
-from sparklog.model import Instant, LeaderEpoch, Micros, Millis, NodeId, Offset, TopicPartition
+from sparklog.model import Instant, LeaderEpoch, Millis, NodeId, Offset, TopicPartition
 from sparklog.record.batch import read_header
 from sparklog.record.control import Marker, build_marker
 from sparklog_server.disk.door import DiskFile, StorageError
@@ -40,9 +40,7 @@ class PartitionUnavailable(Exception):
 
 
 class Home(Protocol):
-    """What a partition needs of the directory it lives in; `appended_us` is when a record was last appended there."""
-
-    appended_us: Micros
+    """What a partition needs of the directory it lives in."""
 
     @property
     def is_congested(self) -> bool:
@@ -266,7 +264,6 @@ class Partition:
     def _appended(self, size: int, now: Instant) -> None:
         """`size` more bytes are in the log: have them synced in time, or count them as committed."""
         log = self.log
-        self._home.appended_us = now.mono_us
         if self._waits_for_sync:
             self._home.mark_dirty(self, size, now)
             if self.purgatory:

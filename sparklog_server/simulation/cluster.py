@@ -214,8 +214,8 @@ class SimulatedNode:
                 case Sync(ticket, files, _):
                     self.syncs += 1
                     self._later(_SYNC_DELAY_US, partial(self._finish, ticket, partial(self.disk.sync, files)))
-                case Run(job, ticket):
-                    self._later(_JOB_DELAY_US, partial(self._finish, ticket, job))
+                case Run(_, ticket):
+                    self._later(_JOB_DELAY_US, partial(self._finish, ticket, effect.work))
                 case Disconnect(session, _):
                     connection = self._connections.pop(session, None)
                     if connection is not None:

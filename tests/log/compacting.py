@@ -1,5 +1,6 @@
 """Compaction for tests: whole rounds over a log, as the scheduler, its jobs and the broker's turns do them together."""
 
+from sparklog.effects import take_all
 from sparklog.model import Millis, Offset
 from sparklog_server.disk.door import Disk
 from sparklog_server.log.compaction import judge, plan_round
@@ -29,7 +30,7 @@ def compact(
     plan = plan_round(log, choice, table_bytes_max=table_bytes, load_factor=load_factor, seed=SEED, now_ms=Millis(now_ms))
     work = Round(disk, plan)
     while True:
-        progress = work.work(work_bytes)
+        progress = take_all(work.work(work_bytes))
         if progress.cleaned is not None:
             assert log.segments.swap_in(progress.cleaned)
             commit(disk, progress.cleaned.swap)

@@ -6,6 +6,7 @@ from random import Random
 import msgspec
 import pytest
 
+from sparklog.effects import take_all
 from sparklog.kernels import clean
 from sparklog.model import Millis, Offset
 from sparklog.record.batch import Record, build_batch, decode_records, read_header
@@ -270,7 +271,7 @@ def test_a_round_is_dropped_when_its_segments_were_removed_meanwhile() -> None:
 def clean_first_group(disk: SimulatedDisk, log: PartitionLog) -> Cleaned:
     choice = judge(log, log.log_end_offset, Millis(START_MS))
     plan = plan_round(log, choice, table_bytes_max=1 << 16, load_factor=0.9, seed=bytes(16), now_ms=Millis(START_MS))
-    cleaned = Round(disk, plan).work(1 << 30).cleaned
+    cleaned = take_all(Round(disk, plan).work(1 << 30)).cleaned
     assert cleaned is not None
     return cleaned
 
@@ -315,7 +316,7 @@ def test_a_cleaned_segment_and_those_it_replaces_keep_their_descriptors_while_th
     log.settings = msgspec.structs.replace(SETTINGS, segment_bytes=1 << 20)  # many of them make one
     choice = judge(log, log.log_end_offset, Millis(START_MS))
     plan = plan_round(log, choice, table_bytes_max=1 << 20, load_factor=0.9, seed=bytes(16), now_ms=Millis(START_MS))
-    cleaned = Round(disk, plan).work(1 << 20).cleaned
+    cleaned = take_all(Round(disk, plan).work(1 << 20)).cleaned
     assert cleaned is not None
     assert len(cleaned.replaced) > 4
     slices = [log.read(base_offset, log.log_end_offset, 1 << 20, at_least_one=True) for base_offset in cleaned.replaced]

@@ -3,6 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sparklog.effects import take_all
 from sparklog.model import Millis, Offset
 from sparklog.record.batch import build_batch
 from sparklog.record.compression import Codec
@@ -68,7 +69,7 @@ def test_a_search_says_nothing_while_the_files_of_a_compacted_segment_are_on_the
     sync(disk, log)
     choice = judge(log, log.log_end_offset, NOW.wall_ms)
     plan = plan_round(log, choice, table_bytes_max=1 << 20, load_factor=0.9, seed=bytes(16), now_ms=NOW.wall_ms)
-    cleaned = Round(disk, plan).work(1 << 20).cleaned
+    cleaned = take_all(Round(disk, plan).work(1 << 20)).cleaned
     assert cleaned is not None
     assert log.segments.swap_in(cleaned)
     outcomes: list[tuple[TimeSearch, object, bool]] = []

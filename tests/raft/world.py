@@ -69,7 +69,7 @@ class World:
         for run in (effect for effect in due if isinstance(effect, Run)):
             failed_job = None
             try:
-                run.job()
+                run.work()
             except StorageError as failed:
                 failed_job = failed
             self.effects += self.quorum.synced(run.ticket, failed_job, self.now)

@@ -62,9 +62,13 @@ class ByHand:
         """Let a job that was begun do its work and end."""
         self.held.remove(run)
         try:
-            result = run.job()
+            result = run.work()
         except StorageError as error:
             result = error
+        self.end(run, result)
+
+    def end(self, run: Run, result: object) -> None:
+        """Tell what a job has come to."""
         self._carry_out(self.broker.finished(run.ticket, result, self.now))
 
     def run_all(self) -> None:
