@@ -3,7 +3,8 @@
 What is the same in every row, the topic and the partition, is built once for the largest number of rows seen and sliced after that.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from struct import pack
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
@@ -111,8 +112,14 @@ class ArrowColumns:
         if rows <= self._constant_rows:
             return
         self._constant_rows = rows = max(rows, 2 * self._constant_rows)
-        self._topics = pa.repeat(pa.scalar(self._partition.topic, pa.string()), rows)
-        self._partitions = pa.repeat(pa.scalar(self._partition.partition, pa.int32()), rows)
+        topic = self._partition.topic.encode()
+        self._topics = _repeated(pa.string(), [None, pack("=2i", 0, len(topic)), topic], rows)
+        self._partitions = _repeated(pa.int32(), [None, pack("=i", self._partition.partition)], rows)
+
+
+def _repeated(kind: pa.DataType, value: Sequence[Buffer | None], rows: int) -> pa.Array:
+    """A value, given as the buffers of an array of one, so many times; `pa.scalar` would import pandas, half a second in each worker."""
+    return pa.repeat(pa.Array.from_buffers(kind, 1, [_held(buffer) for buffer in value], null_count=0)[0], rows)
 
 
 def _are_times(columns: Columns) -> bool:

@@ -18,7 +18,6 @@ from sparklog.spark.offsets import PartitionOffsets
 from sparklog.spark.options import Options
 from sparklog.spark.plan import OffsetRange
 from sparklog.spark.positions import EARLIEST, LATEST, Landmark
-from sparklog.spark.readers import record_batches
 from sparklog.spark.sizes import Observed, SizeEstimates
 from sparklog.spark.topics import SubscribedTopics
 
@@ -51,6 +50,8 @@ class BatchReader(DataSourceReader):
         return [InputPartition(piece) for piece in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        from sparklog.spark.readers import record_batches  # here: where a query is only planned nothing is read
+
         pieces = partition.value
         if self._options.late_binding and pieces is not None:
             pieces = self._bound_late(pieces)

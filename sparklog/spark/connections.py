@@ -9,14 +9,14 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from sparklog.client.admin import Admin
-from sparklog.client.admin_configs import ConfigResource
-from sparklog.client.decision_log import DecisionLog
 from sparklog.client.ranges import RangeReader
 from sparklog.client.settings import ClientSettings
 from sparklog.errors import SparklogError
+
+if TYPE_CHECKING:
+    from sparklog.client.decision_log import DecisionLog  # what only sinks need is imported where they ask for it
 
 IDLE_MAX: Final = 8
 """Readers that wait at the same time; the one that waited longest is closed for one more."""
@@ -40,7 +40,7 @@ class _Idle(NamedTuple):
 
 _idle: list[_Idle] = []
 """The one that was used last stands last."""
-_decision_logs: list[tuple[int, ClientSettings, DecisionLog]] = []
+_decision_logs: "list[tuple[int, ClientSettings, DecisionLog]]" = []
 _timeouts: dict[tuple[str, ...], int] = {}
 
 
@@ -57,8 +57,10 @@ def range_reader(settings: ClientSettings) -> Iterator[RangeReader]:
     _close_old()
 
 
-def decision_log(settings: ClientSettings) -> DecisionLog:
+def decision_log(settings: ClientSettings) -> "DecisionLog":
     """The way to the decisions of sinks, with the connections and the knowledge of the last time."""
+    from sparklog.client.decision_log import DecisionLog
+
     process = os.getpid()
     for kept in _decision_logs:
         if kept[:2] == (process, settings):
@@ -85,6 +87,9 @@ def transaction_timeout_ms(settings: ClientSettings) -> int:
 
 
 def _longest_timeout_ms(settings: ClientSettings) -> int:
+    from sparklog.client.admin import Admin
+    from sparklog.client.admin_configs import ConfigResource
+
     try:
         with Admin.from_settings(settings) as admin:
             brokers = [ConfigResource("broker", str(node.node_id)) for node in admin.describe_cluster().nodes]

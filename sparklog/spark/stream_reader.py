@@ -28,7 +28,6 @@ from sparklog.spark.offsets import OffsetUnreadable, PartitionOffsets, StreamOff
 from sparklog.spark.options import Options, WhenLost
 from sparklog.spark.plan import OffsetRange
 from sparklog.spark.positions import LATEST, ByOffset
-from sparklog.spark.readers import record_batches
 from sparklog.spark.stream_topics import StreamTopics
 
 if TYPE_CHECKING:
@@ -107,6 +106,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [InputPartition(pieces) for pieces in self._tasks(ranges)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        from sparklog.spark.readers import record_batches  # here: where a query is only planned nothing is read
+
         return record_batches(self._options, self._schema, partition.value)
 
     def commit(self, end: dict[str, Any]) -> None:

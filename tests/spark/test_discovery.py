@@ -63,10 +63,11 @@ def test_the_discovery_module_never_fails_to_import(tmp_path: Path) -> None:
     assert run(sys.executable, "-S", "-c", code, cwd=tmp_path) == "False\n"
 
 
-def test_importing_the_source_starts_no_spark_and_imports_no_server(tmp_path: Path) -> None:
+def test_importing_the_source_starts_no_spark_and_imports_no_server_and_nothing_that_only_tasks_need(tmp_path: Path) -> None:
     code = (
         "import sys; sys.path.insert(0, sys.argv[1]); import sparklog.spark.source; from pyspark.sql import SparkSession;"
-        " assert SparkSession.getActiveSession() is None; print([m for m in sys.modules if m.startswith(('sparklog_server', 'pandas'))])"
+        " assert SparkSession.getActiveSession() is None;"
+        " print([m for m in sys.modules if m.startswith(('sparklog_server', 'sparklog.record', 'pandas'))])"
     )
     assert run(sys.executable, "-c", code, str(PROJECT), cwd=tmp_path) == "[]\n"
 
