@@ -107,8 +107,8 @@ class Driver:
                 case Sync(ticket=ticket, files=files):
                     self._disk.sync(files)
                     self._carry_out(self.broker.finished(ticket, None, self._now))
-                case Run(job=job, ticket=ticket):
-                    self._carry_out(self.broker.finished(ticket, job(), self._now))
+                case Run(ticket=ticket):
+                    self._carry_out(self.broker.finished(ticket, effect.work(), self._now))
                 case _:
                     raise RuntimeError(f"unexpected: {effect!r}")
 
