@@ -152,7 +152,7 @@ def watch(query: StreamingQuery, total: int) -> None:
     with Progress(*columns, console=console, transient=True) as progress:
         bar = progress.add_task("streaming flights back", total=total)
         while not query.awaitTermination(0.2):
-            progress.update(bar, completed=sum(p["numInputRows"] for p in query.recentProgress))
+            progress.update(bar, completed=sum(p.numInputRows for p in query.recentProgress))
 
 
 def latest_delays(spark: SparkSession, servers: str) -> DataFrame:

@@ -42,7 +42,7 @@ def pass_on(format_name, checkpoint, target):
     writer = stream.select("key", "value").writeStream.format(format_name).option("kafka.bootstrap.servers", servers)
     query = writer.option("topic", target).option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
     query.awaitTermination()
-    return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
+    return [progress.numInputRows for progress in query.recentProgress if progress.numInputRows]
 
 
 def has_connector():
@@ -99,9 +99,7 @@ watched = spark.readStream.format("sparklog").option("kafka.bootstrap.servers", 
 watched = watched.option("startingOffsets", "earliest").option("groupId", "watched").option("maxOffsetsPerTrigger", 10_000).load()
 query = watched.writeStream.format("noop").option("checkpointLocation", f"{directory}/watched").trigger(availableNow=True).start()
 query.awaitTermination()
-behind = [
-    json.loads(progress["sources"][0]["latestOffset"])["behind"]["max"] for progress in query.recentProgress if progress["numInputRows"]
-]
+behind = [json.loads(progress["sources"][0]["latestOffset"])["behind"]["max"] for progress in query.recentProgress if progress.numInputRows]
 print(f"behind at most, batch by batch: {behind}")
 
 # COMMAND ----------

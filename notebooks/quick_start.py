@@ -80,7 +80,7 @@ query = (
     .start()
 )
 query.awaitTermination()
-print(f"{len(query.recentProgress)} micro-batches, {sum(p['numInputRows'] for p in query.recentProgress):,} flights read")
+print(f"{len(query.recentProgress)} micro-batches, {sum(p.numInputRows for p in query.recentProgress):,} flights read")
 
 # COMMAND ----------
 

@@ -72,7 +72,7 @@ def find_shifts():
     )
     query.awaitTermination()
     waiting = query.lastProgress["stateOperators"][0]["numRowsTotal"]
-    print(f"{sum(p['numInputRows'] for p in query.recentProgress):,} departures read; {waiting} shifts wait in the state")
+    print(f"{sum(p.numInputRows for p in query.recentProgress):,} departures read; {waiting} shifts wait in the state")
     return waiting
 
 

@@ -73,7 +73,7 @@ def run(name, frame, mode="append"):
     writer = frame.writeStream.format("delta").outputMode(mode).option("checkpointLocation", f"{directory}/checkpoints/{name}")
     query = writer.trigger(availableNow=True).start(f"{directory}/{name}")
     query.awaitTermination()
-    print(f"{name}: {sum(p['numInputRows'] for p in query.recentProgress):,} rows in")
+    print(f"{name}: {sum(p.numInputRows for p in query.recentProgress):,} rows in")
 
 
 def run_all():

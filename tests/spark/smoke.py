@@ -7,6 +7,7 @@ server it starts. It prints what was found to work, and ends with 1 where a chec
 
 import argparse
 import contextlib
+import json
 import os
 import sys
 import tempfile
@@ -66,7 +67,7 @@ class Walk:
         more.write.format("sparklog").options(**self._at(topic="one")).mode("append").save()
 
     def processing_time_until_stopped(self) -> None:
-        """A stream that runs sees what comes while it runs, in `foreachBatch`."""
+        """A stream that runs sees what comes while it runs, in `foreachBatch`, and tells how much it was and what is left."""
         target = self._at(topic="three")
 
         def pass_on(batch: Any, number: int) -> None:
@@ -77,6 +78,10 @@ class Walk:
         query.processAllAvailable()
         query.stop()
         expect(self._read("three").count(), COUNT + 10)
+        told = query.recentProgress
+        expect(sum(progress.numInputRows for progress in told), COUNT + 10)
+        if self.version >= (4, 2):
+            expect(json.loads(told[-1].sources[0].latestOffset)["behind"]["max"], 0)
 
     def a_batch_written_again_counts_once(self) -> None:
         """A write that names its application and version is dropped when it is repeated."""

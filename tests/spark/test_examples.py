@@ -43,7 +43,7 @@ def test_a_stream_on_the_console(spark: SparkSession, servers: str, make_topic: 
     batch.write_orders(spark, servers, topic)
     query = stream.to_console(stream.orders_of(spark, servers, topic), tmp_path, ends=True)
     assert query.awaitTermination(60)
-    assert sum(progress["numInputRows"] for progress in query.recentProgress) == 1000
+    assert sum(progress.numInputRows for progress in query.recentProgress) == 1000
     assert "examples" in [group.group_id for group in admin.list_groups()]
 
 

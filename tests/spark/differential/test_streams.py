@@ -199,7 +199,7 @@ def test_progress_tells_how_many_rows_were_read(bench: Bench) -> None:
     def program(side: Side) -> object:
         source = side.stream(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="40")
         query = side.run(source.writeStream.format("noop"), "progress")
-        return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
+        return [progress.numInputRows for progress in query.recentProgress if progress.numInputRows]
 
     bench.alike(program)
 
