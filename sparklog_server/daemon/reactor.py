@@ -79,6 +79,7 @@ class Reactor:
         self._alone_from_ns = 0
         self._waited_ns = SHORT_WAIT_NS
         self._heard: tuple[int, ...] = ()  # who ended the last few waits, newest first
+        self._is_closed = False
         self._wake_reader, self._wake_writer = os.pipe()
         os.set_blocking(self._wake_reader, False)
         os.set_blocking(self._wake_writer, False)
@@ -99,9 +100,10 @@ class Reactor:
             self._poll.unregister(descriptor)
 
     def post(self, call: Callable[[], None]) -> None:
-        """Have the reactor's thread make this call in its next turn; calls are made in the order posted."""
+        """Have the reactor's thread make this call in its next turn; calls are made in the order posted, and none once it is closed."""
         self._posted.append(call)
-        self.wake()
+        if not self._is_closed:
+            self.wake()
 
     def wake(self) -> None:
         """End the wait of the current turn."""
@@ -155,6 +157,7 @@ class Reactor:
 
     def close(self) -> None:
         """Give back the descriptors; only for a reactor that will not turn again."""
+        self._is_closed = True  # a thread may still end its work
         self._poll.close()
         os.close(self._wake_reader)
         os.close(self._wake_writer)

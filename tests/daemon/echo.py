@@ -1,9 +1,12 @@
 """The smallest thing that can stand where the broker stands: it answers each frame by what the frame says.
 
-A frame is a word and arguments: `echo TEXT`, `slice POSITION LENGTH` (of its file, after a header), `mute`, `close`, `sync`, `job TEXT`.
+A frame is a word and arguments: `echo TEXT`, `slice POSITION LENGTH` (of its file, after a header), `mute`, `close`, `sync`,
+`job TEXT`, `steps COUNT`.
 """
 
-from sparklog.effects import Disconnect, Effect, FileSlice, Reply, Run, Sync
+from functools import partial
+
+from sparklog.effects import Disconnect, Effect, FileSlice, Reply, Run, Steps, Sync
 from sparklog.model import Instant, Micros, SessionId, Ticket
 from sparklog_server.broker.quotas import ClientQuotas
 from sparklog_server.broker.transactions import Resolver
@@ -92,4 +95,15 @@ class Echo:
             case b"job":
                 self._waiting[ticket] = session
                 return [Run(lambda: arguments[0], ticket)]
+            case b"steps":
+                self._waiting[ticket] = session
+                return [Run(partial(_count_calm, int(arguments[0])), ticket, in_steps=True)]
         return [Reply(session, [arguments[0]])]
+
+
+def _count_calm(steps: int) -> Steps[int]:
+    """A long job, whose result is how many of its steps were taken while others were heard; of none at all it breaks."""
+    calm = 0
+    for _ in range(steps):
+        calm += yield
+    return calm // min(steps, 1)

@@ -158,6 +158,18 @@ def test_a_job_comes_back_with_its_result(rig: Rig) -> None:
     assert rig.broker.finished_results == [b"done"]
 
 
+def test_a_long_job_is_told_at_each_step_that_others_are_heard_and_comes_back_with_its_result(rig: Rig) -> None:
+    client = rig.client()
+    assert rig.exchange(client, b"steps 3\n", 8) == b"finished"
+    assert rig.broker.finished_results == [3]
+
+
+def test_a_long_job_that_breaks_comes_back_with_its_error(rig: Rig) -> None:
+    client = rig.client()
+    assert rig.exchange(client, b"steps 0\n", 8) == b"finished"
+    assert isinstance(rig.broker.finished_results[0], ZeroDivisionError)
+
+
 def test_a_connection_silent_for_too_long_is_closed(rig: Rig) -> None:
     client = rig.client()
     rig.pump.close_idle(60_000_000)
