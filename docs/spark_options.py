@@ -15,7 +15,7 @@ CLIENT = """
 Every `kafka.*` option goes to the client under the name that Kafka's clients give it, without `kafka.`: `kafka.isolation.level`,
 `kafka.fetch.max.wait.ms`, `kafka.client.id` and so on. With `kafka.isolation.level=read_committed` the end of a partition is its last
 stable offset, and records of aborted transactions are left out. `kafka.group.id` and what else is for members of groups warns and does
-nothing.
+nothing. Brokers are reached without TLS and SASL: `kafka.security.protocol` can only be `PLAINTEXT`.
 
 ## Refused
 

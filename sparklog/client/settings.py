@@ -8,7 +8,7 @@ knows are errors that name the nearest known one.
 import re
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Final, Literal, Self, TypedDict
+from typing import Annotated, Final, Literal, Self, TypedDict, get_args, get_origin
 
 import msgspec
 from msgspec import Meta
@@ -288,8 +288,16 @@ def _value(cls: type[ClientSettings], name: str, value: object) -> object:
     try:
         return msgspec.convert({name: value}, cls, strict=False).__getattribute__(name)
     except msgspec.ValidationError as error:
-        reason = str(error).partition(" - at")[0].lower().replace("`", "")
-        raise SettingsError(f"{name.replace('_', '.')}={value}: {reason}") from None
+        raise SettingsError(f"{name.replace('_', '.')}={value}: {_demand(cls.__annotations__[name], str(error))}") from None
+
+
+def _demand(kind: object, refusal: str) -> str:
+    """What a field asks for, in words; `refusal` is what msgspec says of a value that is not so."""
+    if get_origin(kind) is Literal:
+        words = get_args(kind)
+        return f"must be {'one of ' if len(words) > 1 else ''}{', '.join(words)}"
+    reason = refusal.partition(" - at")[0].partition(", got")[0].lower().replace("`", "")
+    return reason.replace("expected int", "must be a whole number").replace("expected bool", "must be true or false")
 
 
 def _listed(given: object) -> tuple[str, ...]:
