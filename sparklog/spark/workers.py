@@ -1,21 +1,23 @@
-"""What is done once for a Python worker of Spark, which is used for one task after another."""
+"""What is done for a Python worker of Spark, which is used for one task after another."""
 
 import gc
+import sys
 
 from pyspark import TaskContext
 
-_is_settled = False
+_modules_settled = 0
 
 
 def settle() -> None:
-    """Take what this worker has loaded by now out of Python's garbage collection; once, at the end of its first task.
+    """Take what this worker has loaded by now out of Python's garbage collection: after a task, if modules came since the last one.
 
     Spark collects garbage after every task, before the worker can take the next one, and nearly all that is looked at then are modules:
-    some ten milliseconds of each small task. What is frozen is still freed when nobody refers to it; only cycles of it would stay.
+    some ten milliseconds of each small task, thirty with pandas, which PySpark loads when it has written. What is frozen is still freed
+    when nobody refers to it; only cycles of it would stay.
     """
-    global _is_settled
-    if _is_settled or TaskContext.get() is None:
+    global _modules_settled
+    if len(sys.modules) == _modules_settled or TaskContext.get() is None:
         return
     gc.collect()
     gc.freeze()
-    _is_settled = True
+    _modules_settled = len(sys.modules)
