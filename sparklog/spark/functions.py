@@ -9,4 +9,4 @@ def header_map(headers: Column | str = "headers") -> Column:
     pairs = f.col(headers) if isinstance(headers, str) else headers
     names = f.array_distinct(f.transform(pairs, lambda pair: pair["key"]))
     last = f.transform(names, lambda name: f.element_at(f.filter(pairs, lambda pair: pair["key"] == name), -1)["value"])
-    return f.map_from_arrays(names, last)
+    return f.map_from_arrays(names, last).alias("headers")

@@ -64,3 +64,9 @@ def test_headers_become_a_map_in_which_the_last_of_one_name_counts(spark: SparkS
     assert {name: bytes(value) for name, value in first.m.items()} == {"h": b"3", "i": b"2"}
     assert bytes(first[1]) == b"3"
     assert last.m is None
+
+
+def test_a_map_of_headers_is_named_as_its_column_is_and_may_stand_in_a_condition(spark: SparkSession, servers: str, topic: str) -> None:
+    frame = read(spark, servers, topic, includeHeaders="true")
+    assert frame.select("offset", header_map()).columns == ["offset", "headers"]
+    assert frame.where(header_map()["i"] == b"2").count() == frame.where("value IS NOT NULL").count()
