@@ -22,6 +22,8 @@ nothing. Brokers are reached without TLS and SASL: `kafka.security.protocol` can
 | option | why |
 |---|---|"""
 
+REFUSED_IN_WRITES = {"kafka.transactional.id": "two tasks with one transactional id would fence each other"}
+
 IDLE = """
 ## Let through, without effect
 
@@ -61,7 +63,7 @@ DIFFERENCES = """
 def page() -> str:
     """The whole page."""
     rows = [f"| `{d.name}` | {_default(d.default)} | {_cell(_sentence(d.doc))} |" for d in definitions()]
-    no = [f"| `{name}` | {_cell(_sentence(why))} |" for name, why in refused().items()]
+    no = [f"| `{name}` | {_cell(_sentence(why))} |" for name, why in {**refused(), **REFUSED_IN_WRITES}.items()]
     idle = [f"| `{name}` | {_cell(_sentence(why))} |" for name, why in without_effect().items()]
     return "\n".join([HEAD, *rows, CLIENT, *no, IDLE, *idle, DIFFERENCES])
 
