@@ -170,6 +170,7 @@ def each_broker(title: str, options: argparse.Namespace, *, flush: Sequence[str]
 def session() -> Iterator[SparkSession]:
     """A Spark of two cores that says nothing but errors, with the connector and Delta where their jars are."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # compiled files as pip leaves them, for Spark's Python processes too
     # Of Delta's jars only these: pyspark brings the others itself.
     jars = [jar for pattern in ("delta-spark_*.jar", "delta-storage-*.jar") for jar in DELTA_JARS.glob(pattern)]
     jars += CONNECTOR_JARS.glob("*.jar")
