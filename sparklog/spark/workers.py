@@ -12,7 +12,7 @@ def settle() -> None:
     """Take what this worker has loaded by now out of Python's garbage collection: after a task, if modules came since the last one.
 
     Spark collects garbage after every task, before the worker can take the next one, and nearly all that is looked at then are modules:
-    some ten milliseconds of each small task, thirty with pandas, which PySpark loads when it has written. What is frozen is still freed
+    twenty milliseconds of each small task, ten more with pandas, which PySpark loads when it has written. What is frozen is still freed
     when nobody refers to it; only cycles of it would stay.
     """
     global _modules_settled
