@@ -23,8 +23,6 @@ READ_AHEAD_BYTES: Final = 1 << 20
 READ_BEYOND_BYTES: Final = 256 << 10
 TAKEN_FOR_COLD_BYTES: Final = 64 << 20
 GATHERED_BYTES_MAX: Final = 256 << 10
-# Of what is cold, while others are heard: 12 us.
-CALM_TURN_BYTES: Final = 32 << 10
 # Up to here, reading a slice and gathering it costs less than a sendfile of its own.
 GATHERED_SLICE_BYTES_MAX: Final = 32 << 10
 GATHERED_CHUNKS_MAX: Final = min(os.sysconf("SC_IOV_MAX"), 1024)
@@ -35,8 +33,7 @@ MORE: Final[int] = getattr(socket, "MSG_MORE", 0)
 class Owner(Protocol):
     """What a connection tells: bytes may have come, the connection is no more, a file must be read beside the loop first.
 
-    `turn_bytes` is how much of a file may go out before others have their turn. `hears_others`, which any thread may ask, is whether
-    somebody who reads nothing cold was heard lately.
+    `turn_bytes` is how much of a file may go out before others have their turn.
     """
 
     unsent_bytes_max: int
@@ -44,7 +41,6 @@ class Owner(Protocol):
 
     def readable(self, connection: "Connection") -> None: ...
     def lost(self, connection: "Connection", failure: str) -> None: ...
-    def hears_others(self) -> bool: ...
     def read_ahead(self, steps: Steps[bool], done: Callable[[object], None]) -> None: ...
 
 
@@ -225,9 +221,6 @@ class Connection:
 
     def _send_slice(self, first: FileSlice) -> int:
         length = min(first.length, self._owner.turn_bytes)
-        is_calm = self._cold_bytes > 0 and self._owner.hears_others()
-        if is_calm:
-            length = min(length, CALM_TURN_BYTES)
         descriptor = _descriptor(first)
         if first.position + length > self._resident_limit:
             ahead = min(first.length, READ_AHEAD_BYTES)
@@ -245,7 +238,7 @@ class Connection:
             self._resident_limit = 0
         else:
             self._waiting[0] = FileSlice(first.file, first.position + sent, first.length - sent)
-        return sent if sent == length and not is_calm else self._owner.turn_bytes
+        return sent if sent == length else self._owner.turn_bytes
 
     def _drop(self, sent: int) -> None:
         """Forget the first `sent` bytes of what waits, none of which lies in a slice."""

@@ -15,8 +15,6 @@ from sparklog_server.daemon.linux import count_cached
 PROBE_STEP_BYTES: Final = 128 << 10
 # A system call is not always interrupted for somebody who waits for the processor: this much takes about 10 us.
 READ_STEP_BYTES: Final = 256 << 10
-# While others are heard: less than a request's worth of the processor at a time, and a disk that others' syncs find free after one of them.
-CALM_STEP_BYTES: Final = 64 << 10
 # Further than what the kernel reads ahead by itself.
 COLD_BEYOND_BYTES: Final = 20 << 20
 NOWAIT: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
@@ -82,9 +80,9 @@ def read_ahead(descriptor: int, position: int, limit: int, *, looks_beyond: bool
             if (yield):
                 if at_random < 0:
                     at_random = _opened_at_random(descriptor)
-                while position < limit and is_resident(at_random, position, min(limit - position, CALM_STEP_BYTES)):
-                    position += CALM_STEP_BYTES
-                position = _pass_by(at_random, position, min(limit, position + CALM_STEP_BYTES))
+                while position < limit and is_resident(at_random, position, min(limit - position, READ_STEP_BYTES)):
+                    position += READ_STEP_BYTES
+                position = _pass_by(at_random, position, min(limit, position + READ_STEP_BYTES))
             else:
                 position = _pass_by(descriptor, position, min(limit, position + READ_STEP_BYTES))
         if begin < limit and count_cached(descriptor, limit - 1, 1) == (0, 1):

@@ -32,7 +32,8 @@ from .time_index import TimeIndex
 from .txn_index import TXN_INDEX_SUFFIX, AbortedTxn, render
 
 CHUNK_BYTES = 1 << 20
-CALM_CHUNK_BYTES = 64 << 10
+_CHUNK_BYTES_MIN = 64 << 10
+CALM_CHUNK_BYTES = 256 << 10
 """While others are heard, who would wait for a chunk to be copied in the kernel, or for a request as large on the same disk."""
 CALM_WORK_BYTES = 1 << 20
 """A job with rests ends after so much: the log can be stopped, closed or paused between two jobs only."""
@@ -117,11 +118,11 @@ class Round:
         The steps block. They raise StorageError, and UncleanableLog for what no reader could decode either.
         """
         io_bytes = 0
-        chunk_bytes_max = max(min(io_bytes_max // 2, CHUNK_BYTES), CALM_CHUNK_BYTES)
+        chunk_bytes_max = max(min(io_bytes_max // 2, CHUNK_BYTES), _CHUNK_BYTES_MIN)
         try:
             while io_bytes < io_bytes_max:
                 is_calm = not self.plan.is_late and (yield)
-                self.chunk_bytes = CALM_CHUNK_BYTES if is_calm else chunk_bytes_max
+                self.chunk_bytes = min(chunk_bytes_max, CALM_CHUNK_BYTES) if is_calm else chunk_bytes_max
                 if is_calm:
                     io_bytes_max = min(io_bytes_max, CALM_WORK_BYTES)
                 step = next(self._steps, None)

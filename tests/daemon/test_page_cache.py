@@ -11,7 +11,7 @@ import pytest
 from sparklog.effects import take_all
 from sparklog_server.daemon.jobs import REST_S_MIN, take_calmly
 from sparklog_server.daemon.linux import count_cached
-from sparklog_server.daemon.page_cache import CALM_STEP_BYTES, COLD_BEYOND_BYTES, is_resident, read_ahead
+from sparklog_server.daemon.page_cache import COLD_BEYOND_BYTES, READ_STEP_BYTES, is_resident, read_ahead
 
 MIB = 1 << 20
 SIZE = COLD_BEYOND_BYTES + 16 * MIB
@@ -41,8 +41,8 @@ def test_a_range_that_was_read_ahead_is_resident_and_the_file_cold_further_on(co
 def test_a_range_that_is_read_while_others_are_heard_is_resident_and_nothing_beyond_it(cold: Path) -> None:
     began_s = time.monotonic()
     assert take_calmly(read_ahead(_opened(cold), MIB, 3 * MIB, looks_beyond=True), lambda: True)
-    assert time.monotonic() - began_s >= (2 * MIB // CALM_STEP_BYTES - 1) * REST_S_MIN
-    assert not is_resident(_opened(cold), 3 * MIB + 65536, 1)
+    assert time.monotonic() - began_s >= (2 * MIB // READ_STEP_BYTES - 1) * REST_S_MIN
+    assert not is_resident(_opened(cold), 3 * MIB + READ_STEP_BYTES, 1)
     assert is_resident(_opened(cold), MIB, 2 * MIB)
 
 
