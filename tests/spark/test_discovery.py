@@ -29,7 +29,6 @@ READ_FROM_ZIP = """
 import os, sys, time
 from pyspark.sql import SparkSession
 import sparklog
-from tests.spark.conftest import MakeTopic
 assert ".zip" in sparklog.__file__, sparklog.__file__
 servers, topic, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
