@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType
 
 from benchmarks import harness
 from benchmarks.spark_session import OURS, THEIRS, Bench, Format, each_broker, has_delta, parse_options, rate
+from sparklog.spark.stream_reader import IDLE_WAIT_US
 
 RUNS = 5
 COLD_RUNS = 2
@@ -31,8 +32,7 @@ TINY_RECORDS = 100
 EVENTS = 60
 EVENT_INTERVAL_S = 0.5
 PATIENCE_S = 600
-IDLE_WAIT_S = 0.05
-"""How long ours waits for news before it says that there is nothing new."""
+IDLE_WAIT_S = IDLE_WAIT_US / 1e6
 DURATIONS = ("latestOffset", "addBatch", "triggerExecution")
 TUNED = f"{THEIRS} tuned"
 NOTHING = "nothing"
