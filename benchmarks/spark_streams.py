@@ -31,6 +31,9 @@ TINY_BATCHES = 30
 TINY_RECORDS = 100
 EVENTS = 60
 EVENT_INTERVAL_S = 0.5
+EVENTS_WAIT_S = 60
+WARM_EVENTS = 5
+"""The first events are not counted: they find Spark compiling."""
 PATIENCE_S = 600
 IDLE_WAIT_S = IDLE_WAIT_US / 1e6
 DURATIONS = ("latestOffset", "addBatch", "triggerExecution")
@@ -120,6 +123,10 @@ def latency(bench: Bench) -> None:
     formats = bench.formats()
     if bench.options.formats == "both":
         formats.append(bench.tuned())
+    bench.spark.dataSource.register(nothing_source())
+    for of in formats:
+        _paced(bench, of, events // 2)  # for nothing but that the JVM compiles what streams need: who comes first would pay for all
+    _durations_of_nothing(bench, events // 2)
     for of in formats:
         samples = _paced(bench, of, events)
         found[TUNED if of.options else of.name] = samples
@@ -135,7 +142,6 @@ def latency(bench: Bench) -> None:
     bench.ratio("addBatch", {name: each["addBatch"] for name, each in found.items()}, "<= 1.3", against=TUNED)
     bench.ratio("trigger", {name: each["triggerExecution"] for name, each in found.items()}, "<= 1.25", against=TUNED)
     if OURS in found:
-        bench.spark.dataSource.register(nothing_source())
         nothing = _durations_of_nothing(bench, events)
         for what, values in nothing.items():
             for value in values:
@@ -158,20 +164,28 @@ def _paced(bench: Bench, of: Format, events: int) -> dict[str, list[float]]:
     with bench.topics("events") as (topic,), tempfile.TemporaryDirectory(prefix="sparklog-bench-") as directory:
         query = of.stream(topic).writeStream.foreachBatch(take).option("checkpointLocation", directory).start()
         producer = confluent_kafka.Producer({"bootstrap.servers": bench.servers, "linger.ms": 0})
+
+        def produce(number: int) -> None:
+            producer.produce(topic, str(time.time_ns()).encode(), partition=number % 4)
+            producer.flush(10)
+
+        def arrived(count: int) -> None:
+            deadline = time.monotonic() + EVENTS_WAIT_S
+            while len(latencies) < count:
+                if time.monotonic() > deadline:
+                    raise RuntimeError(f"{of.label}: {len(latencies)} of {count} events arrived")
+                time.sleep(0.01)
+
         try:
-            for number in range(events + 5):
-                producer.produce(topic, str(time.time_ns()).encode(), partition=number % 4)
-                producer.flush(10)
+            produce(0)
+            arrived(1)  # a query that is still starting up keeps events waiting for seconds
+            for number in range(1, events + WARM_EVENTS):
+                produce(number)
                 time.sleep(EVENT_INTERVAL_S)
-            deadline = time.monotonic() + 30
-            while len(latencies) < events + 5 and time.monotonic() < deadline:
-                time.sleep(0.1)
+            arrived(events + WARM_EVENTS)
         finally:
             query.stop()
-        if len(latencies) < events + 5:
-            raise RuntimeError(f"{of.label}: {len(latencies)} of {events + 5} events arrived")
-    # The first events find Spark starting up.
-    return {"each event": latencies[5:], **{name: _durations_ms(query, name)[5:] for name in DURATIONS}}
+    return {"each event": latencies[WARM_EVENTS:], **{name: _durations_ms(query, name)[WARM_EVENTS:] for name in DURATIONS}}
 
 
 def nothing_source() -> type[DataSource]:
@@ -214,9 +228,9 @@ def _durations_of_nothing(bench: Bench, events: int) -> dict[str, list[float]]:
     with tempfile.TemporaryDirectory(prefix="sparklog-bench-") as directory:
         source = bench.spark.readStream.format(NOTHING).load()
         query = source.writeStream.foreachBatch(_collect).option("checkpointLocation", directory).start()
-        time.sleep((events + 5) * EVENT_INTERVAL_S)
+        time.sleep((events + WARM_EVENTS) * EVENT_INTERVAL_S)
         query.stop()
-    return {name: _durations_ms(query, name)[5:] for name in DURATIONS}
+    return {name: _durations_ms(query, name)[WARM_EVENTS:] for name in DURATIONS}
 
 
 def _collect(batch: DataFrame, _: int) -> None:

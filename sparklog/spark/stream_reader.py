@@ -1,7 +1,7 @@
 """Micro-batches of a stream, planned in a process beside the driver that lives as long as the query.
 
     latestOffset   what is there? -> what was lost? -> as much as the limits allow; where nothing is new, wait a moment
-    partitions     the ranges between two stored offsets -> tasks
+    partitions     the ranges between two stored offsets -> tasks, and the rows with them where they are few
     commit         and latestOffset(start): everything below is done, and the group hears of it
 
 Readers are pickled on their way to executors, so they hold options and a schema, and open a connection at the first question. Only in the
@@ -21,6 +21,7 @@ from sparklog.client.standing_fetch import StandingFetch
 from sparklog.errors import SettingsError
 from sparklog.model import Micros
 from sparklog.spark import plan
+from sparklog.spark.early_rows import TINY_BYTES, EarlyRows, GivesRows
 from sparklog.spark.group_offsets import GroupOffsets
 from sparklog.spark.limits import Limits
 from sparklog.spark.loss import report_loss, still_there
@@ -43,12 +44,13 @@ else:
 
 IDLE_WAIT_US = 50_000
 """How long a stream with nothing to read waits before it answers so; Spark asks again 10 ms later, each time over two processes."""
-TINY_BYTES = 1 << 20
-"""A micro-batch below this is one task: to start a second one takes longer than to read it all."""
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Micro-batches of offsets. The position is Spark's, as JSON; see `offsets` for what it carries and why."""
+
+    _rows: list[pa.RecordBatch] | None = None
+    """Of what was just planned, where they were read with it."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
@@ -57,6 +59,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._standing = StandingFetch(options.client)
         self._group = GroupOffsets(options)
         self._limits = Limits(options)
+        self._early = EarlyRows(options, schema)
         self._nothing_new_at: StreamOffset | None = None
         """The offset that the last answer left where it was: asked again from there, only what changed is looked up."""
         self._planned: StreamOffset | None = None
@@ -103,7 +106,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not ranges:
             return []
         ranges = still_there(ranges, self._topics.log_starts(ranges, last), self._options)
-        return [InputPartition(pieces) for pieces in self._tasks(ranges)]
+        tasks = self._tasks(ranges)
+        self._rows = self._early.read(tasks)
+        return [InputPartition(pieces) for pieces in tasks]
+
+    def getCache(self, start: dict[str, Any], end: dict[str, Any]) -> Iterator[pa.RecordBatch]:  # noqa: N802
+        """The rows of what was just planned, if `partitions` read them; Spark asks right after it."""
+        rows, self._rows = self._rows or [], None
+        return iter(rows)
+
+    @property
+    def __class__(self) -> type:  # type: ignore[misc]  # nobody sets it
+        """What Spark takes this reader for: between `partitions` and `getCache` for one that has rows, else for what it is.
+
+        For no longer, since of one that has rows Spark wants neither limits nor where the logs end.
+        """
+        return type(self) if self._rows is None else GivesRows
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from sparklog.spark.readers import record_batches  # here: where a query is only planned nothing is read

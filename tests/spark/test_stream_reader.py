@@ -20,6 +20,7 @@ from sparklog.client.failures import UnknownTopic
 from sparklog.client.standing_fetch import StandingFetch
 from sparklog.client.transport import now_us
 from sparklog.spark import stream_reader
+from sparklog.spark.connections import close_idle
 from sparklog.spark.offsets import OffsetUnreadable
 from sparklog.spark.options import Options
 from sparklog.spark.plan import DataLoss
@@ -47,6 +48,7 @@ def make_reader(servers: str) -> Iterator[Any]:
     yield make
     for reader in readers:
         reader.stop()
+    close_idle()
 
 
 def send(servers: str, topic: str, count: int, partition: int = 0, size: int = 10) -> None:

@@ -105,7 +105,7 @@ class Restarts:
         self._driver: Driver | None = None
         self._stack = ExitStack()
 
-    def rows_after(self, strike: Strike) -> tuple[list[list[object]], list[list[object]]]:
+    def rows_after(self, strike: Strike, *, tasks: int = PARTITIONS) -> tuple[list[list[object]], list[list[object]]]:
         """What the table holds after a query was struck so and started again until it came to its end, and what it should hold."""
         number = next(self._numbers)
         topic, place = f"struck-{number}", self._directory / str(number)
@@ -120,7 +120,7 @@ class Restarts:
                 "kafka.bootstrap.servers": self._servers,
                 "startingOffsets": "earliest",
                 "maxOffsetsPerTrigger": "30",
-                "minPartitions": "2",
+                **({"minPartitions": str(tasks)} if tasks > 1 else {}),
                 "groupId": f"group-of-{topic}",
                 "referee": self._referee.address,
             },

@@ -34,6 +34,13 @@ MATRIX = [
     for nth in (calls if target == "driver" or hook == "read" else calls[:1])
     for moment in ("before", "after")
 ]
+EARLY = [
+    Strike(target, hook, 1, moment)  # type: ignore[arg-type]
+    for target, hooks in {"driver": ("partitions", "getCache", "commit"), "hook": ("getCache",), "broker": ("partitions",)}.items()
+    for hook in hooks
+    for moment in ("before", "after")
+]
+"""Where each micro-batch is one task, its rows come with the plan, and no worker reads."""
 
 
 @pytest.fixture(scope="module")
@@ -53,4 +60,11 @@ def test_every_record_is_read_once_though_a_query_is_struck(restarts: Restarts, 
 @pytest.mark.parametrize("strike", [strike for strike in MATRIX if strike not in QUICK], ids=str)
 def test_every_record_is_read_once_wherever_a_query_is_struck(restarts: Restarts, strike: Strike) -> None:
     found, expected = restarts.rows_after(strike)
+    assert found == expected
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("strike", EARLY, ids=str)
+def test_every_record_is_read_once_wherever_a_query_is_struck_that_takes_rows_with_the_plan(restarts: Restarts, strike: Strike) -> None:
+    found, expected = restarts.rows_after(strike, tasks=1)
     assert found == expected

@@ -7,13 +7,15 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
+from sparklog.spark.options import Options
 from sparklog.spark.source import SparklogSource
 from sparklog.spark.stream_reader import StreamReader
 
@@ -39,47 +41,55 @@ class WatchedSource(DataSource):
         return self._source().schema()
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        reader = self._source().streamReader(schema)
-        assert isinstance(reader, StreamReader)
-        return WatchedReader(reader, self.options[REFEREE])
+        options = Options.parse({name: value for name, value in self.options.items() if name.lower() != REFEREE}).for_stream_read()
+        return WatchedReader(options, schema, self.options[REFEREE])
 
     def _source(self) -> SparklogSource:
         return SparklogSource({name: value for name, value in self.options.items() if name.lower() != REFEREE})
 
 
-class WatchedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class WatchedReader(StreamReader):
     """Every hook of a stream, with the question around it."""
 
-    def __init__(self, reader: StreamReader, referee: str) -> None:
-        self._reader = reader
+    def __init__(self, options: Options, schema: StructType, referee: str) -> None:
+        super().__init__(options, schema)
         self._referee = referee
 
     def initialOffset(self) -> dict[str, object]:  # noqa: N802
-        return self._watched("initialOffset", self._reader.initialOffset)
+        return self._watched("initialOffset", super().initialOffset)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        return self._watched("getDefaultReadLimit", self._reader.getDefaultReadLimit)
+        return self._watched("getDefaultReadLimit", super().getDefaultReadLimit)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._watched("prepareForTriggerAvailableNow", self._reader.prepareForTriggerAvailableNow)
+        self._watched("prepareForTriggerAvailableNow", super().prepareForTriggerAvailableNow)
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, object]:  # noqa: N802
-        return self._watched("latestOffset", lambda: self._reader.latestOffset(start, limit))
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, object]:  # noqa: N802
+        return self._watched("latestOffset", partial(super().latestOffset, start, limit))
 
     def reportLatestOffset(self) -> dict[str, object] | None:  # noqa: N802
-        return self._watched("reportLatestOffset", self._reader.reportLatestOffset)
+        return self._watched("reportLatestOffset", super().reportLatestOffset)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        return self._watched("partitions", lambda: self._reader.partitions(start, end))
+        return self._watched("partitions", partial(super().partitions, start, end))
+
+    def getCache(self, start: dict[str, Any], end: dict[str, Any]) -> Iterator[pa.RecordBatch]:  # noqa: N802
+        return self._watched("getCache", partial(super().getCache, start, end))
 
     def commit(self, end: dict[str, Any]) -> None:
-        self._watched("commit", lambda: self._reader.commit(end))
+        self._watched("commit", partial(super().commit, end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Struck after it, a task has handed over every row and has not ended."""
         ask(self._referee, "read", "before")
-        yield from self._reader.read(partition)
+        yield from super().read(partition)
         ask(self._referee, "read", "after")
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**super().__getstate__(), "referee": self._referee}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["options"], state["schema"], state["referee"])  # type: ignore[misc]
 
     def _watched(self, hook: str, call: Callable[[], T]) -> T:
         ask(self._referee, hook, "before")

@@ -1,0 +1,111 @@
+"""The rows of a tiny micro-batch, read where it is planned: they go to Spark with the plan, and no Python worker is asked for them.
+
+To hand a task to a Python worker and to take its rows back costs Spark more than a tiny micro-batch is worth to the JVM. From one kind of
+reader Spark takes rows along with the plan: the one that it wraps around a `SimpleDataSourceStreamReader`. It keeps them as a block, from
+which tasks read; where the block is gone, a task reads its partition as ever. So what is handed over here is never the only way to a row.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from sparklog.spark.options import Options
+from sparklog.spark.plan import OffsetRange
+from sparklog.spark.schema import arrow_schema
+
+if TYPE_CHECKING:
+    GivesRows = DataSourceStreamReader
+else:
+    try:
+        from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper as GivesRows
+    except ImportError:  # a Spark that does it otherwise: every micro-batch is read by tasks
+        GivesRows = None
+
+TINY_BYTES: Final = 1 << 20
+"""A micro-batch estimated below this is one task; rows that have more, as Arrow, are read by it."""
+TINY_OFFSETS: Final = 1000
+"""A plan of more offsets is left to its task: Spark makes an object of each row, and writes and reads it once more.
+
+A hundred rows take half as long so as by a task, a thousand four fifths, seven thousand longer.
+"""
+REST_PLANS: Final = 16
+"""So many plans are left to tasks after one that had too many bytes, which were read in vain."""
+
+_COPIED: Final = frozenset(
+    {
+        *(BinaryType, BooleanType, ByteType, DateType, DecimalType, DoubleType, FloatType),
+        *(IntegerType, LongType, ShortType, StringType, TimestampType),
+    }
+)
+_COPIED_IN_ARRAYS: Final = frozenset({BinaryType, DecimalType, StringType, StructType})
+
+
+class EarlyRows:
+    """Reads what is planned, if it is little and of columns that Spark can take so."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._is_possible = GivesRows is not None and can_take_early(schema)
+        self._plans_to_rest = 0
+
+    def read(self, tasks: Sequence[Sequence[OffsetRange]]) -> list[pa.RecordBatch] | None:
+        """All rows of the one task in a plan, in its order; None where a task is to read them.
+
+        Whatever fails here is left to the task as well: it may be tried again, and it tells of its errors as every read does.
+        """
+        if not self._is_possible or len(tasks) != 1 or sum(map(len, tasks[0])) > TINY_OFFSETS:
+            return None
+        if self._plans_to_rest:
+            self._plans_to_rest -= 1
+            return None
+        from sparklog.spark.readers import record_batches  # here: where only large micro-batches are planned nothing is read
+
+        rows, size = [], 0
+        try:
+            for batch in record_batches(self._options, self._schema, tasks[0]):
+                rows.append(batch)
+                size += batch.nbytes
+                if size > TINY_BYTES:
+                    self._plans_to_rest = REST_PLANS
+                    return None
+        except Exception:
+            return None
+        return rows
+
+
+def can_take_early(schema: StructType) -> bool:
+    """Whether Spark takes rows of this schema with a plan as it takes them from tasks.
+
+    It compares the schema whole, with all that Arrow cannot tell: comments of columns, collations. And to copy an array of numbers it asks
+    nulls for their value, which Arrow refuses; maps are copied as two arrays.
+    """
+    return _is_copied(schema) and from_arrow_schema(arrow_schema(schema)) == schema
+
+
+def _is_copied(kind: DataType) -> bool:
+    if isinstance(kind, StructType):
+        return all(_is_copied(field.dataType) for field in kind.fields)
+    if isinstance(kind, ArrayType):
+        return type(kind.elementType) in _COPIED_IN_ARRAYS and _is_copied(kind.elementType)
+    return type(kind) in _COPIED

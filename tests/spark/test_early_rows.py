@@ -1,0 +1,215 @@
+"""Tiny micro-batches are read where they are planned, and give what tasks give."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chispa import assert_df_equality
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper as GivesRows
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    DateType,
+    DecimalType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+)
+
+from sparklog import Admin, Producer
+from sparklog.model import Offset, TopicPartition
+from sparklog.spark import early_rows
+from sparklog.spark.connections import close_idle
+from sparklog.spark.early_rows import EarlyRows, can_take_early
+from sparklog.spark.options import Options
+from sparklog.spark.plan import OffsetRange
+from sparklog.spark.source import SparklogSource
+from sparklog.spark.stream_reader import StreamReader
+from tests.spark.conftest import MakeTopic
+from tests.spark.frames import run_to_end, stream
+
+COLUMNS = StructType([StructField("value", BinaryType()), StructField("offset", LongType())])
+
+
+def filled(servers: str, topic: str, values: Sequence[bytes | None], partition: int = 0) -> None:
+    with Producer(bootstrap_servers=servers) as producer:
+        for number, value in enumerate(values):
+            headers = [("h", b"1"), ("h", None)] if number % 2 else []
+            producer.send(topic, value=value, key=None if number % 3 else b"k%d" % number, partition=partition, headers=headers)
+
+
+def early(servers: str, columns: StructType = COLUMNS, **options: str) -> EarlyRows:
+    given = {"kafka.bootstrap.servers": servers, "subscribe": "any", **options}
+    return EarlyRows(Options.parse(given).for_stream_read(), columns)
+
+
+def task(topic: str, start: int, limit: int) -> list[list[OffsetRange]]:
+    return [[OffsetRange(TopicPartition(topic, 0), Offset(start), Offset(limit))]]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_connections_left() -> Iterator[None]:
+    yield
+    close_idle()
+
+
+@pytest.fixture
+def make_reader(servers: str) -> Iterator[Any]:
+    readers: list[StreamReader] = []
+
+    def make(topic: str, **options: str) -> StreamReader:
+        source = SparklogSource({"kafka.bootstrap.servers": servers, "startingOffsets": "earliest", "subscribe": topic, **options})
+        reader = source.streamReader(source.schema())
+        assert isinstance(reader, StreamReader)
+        readers.append(reader)
+        return reader
+
+    yield make
+    for reader in readers:
+        reader.stop()
+
+
+def test_spark_takes_a_reader_for_one_with_rows_until_it_has_given_them(servers: str, make_topic: MakeTopic, make_reader: Any) -> None:
+    topic = make_topic(2)
+    filled(servers, topic, [b"a", b"b"])
+    filled(servers, topic, [b"c"], partition=1)
+    reader = make_reader(topic)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    assert not isinstance(reader, GivesRows)
+    tasks = reader.partitions(start, end)
+    assert len(tasks) == 1
+    assert isinstance(reader, GivesRows)
+    assert isinstance(reader, StreamReader)
+    rows = [row for batch in reader.getCache(start, end) for row in batch.to_pylist()]
+    assert [row["value"] for row in rows] == [b"a", b"b", b"c"]
+    assert not isinstance(reader, GivesRows)
+    assert [row for batch in reader.read(tasks[0]) for row in batch.to_pylist()] == rows
+
+
+def test_a_plan_of_several_tasks_and_a_plan_of_nothing_have_no_rows(servers: str, make_topic: MakeTopic, make_reader: Any) -> None:
+    topic = make_topic()
+    filled(servers, topic, [b"a", b"b"])
+    reader = make_reader(topic, minPartitions="2")
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    assert len(reader.partitions(start, end)) == 2
+    assert not isinstance(reader, GivesRows)
+    assert reader.partitions(end, end) == []
+    assert not isinstance(reader, GivesRows)
+
+
+def test_what_is_many_offsets_is_left_to_a_task(servers: str) -> None:
+    assert early(servers).read(task("nobody-asks-for-it", 0, early_rows.TINY_OFFSETS + 1)) is None
+
+
+def test_what_is_many_bytes_is_left_to_a_task_and_so_are_some_plans_after_it(servers: str, make_topic: MakeTopic) -> None:
+    topic = make_topic()
+    filled(servers, topic, [b"x" * 600_000] * 2 + [b"small"])
+    rows = early(servers)
+    assert rows.read(task(topic, 0, 2)) is None
+    answers = [rows.read(task(topic, 2, 3)) for _ in range(early_rows.REST_PLANS + 1)]
+    assert answers[:-1] == [None] * early_rows.REST_PLANS
+    assert answers[-1] is not None
+    assert answers[-1][0].column("value").to_pylist() == [b"small"]
+
+
+def test_what_cannot_be_read_is_left_to_a_task_to_tell_of(servers: str, make_topic: MakeTopic) -> None:
+    topic = make_topic()
+    filled(servers, topic, [b"not a number"])
+    typed = early(servers, of_value(IntegerType()), valueFormat="json", valueSchema="INT", mode="failfast")
+    assert typed.read(task(topic, 0, 1)) is None
+    assert early(servers).read(task(f"{topic}-that-is-not-there", 0, 1)) is None
+
+
+def of_value(kind: DataType, **more: Any) -> StructType:
+    return StructType([StructField("value", kind, **more)])
+
+
+def test_all_columns_as_they_are_may_come_with_the_plan(servers: str) -> None:
+    source = SparklogSource({"kafka.bootstrap.servers": servers, "subscribe": "t", "includeHeaders": "true"})
+    assert can_take_early(source.schema())
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        of_value(StructType([StructField("a", DecimalType(10, 2)), StructField("b", of_value(ArrayType(StringType())))])),
+        of_value(DateType(), nullable=False),
+    ],
+)
+def test_typed_columns_may_come_with_the_plan(columns: StructType) -> None:
+    assert can_take_early(columns)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        of_value(of_value(ArrayType(LongType()))),
+        of_value(ArrayType(ArrayType(StringType()))),
+        of_value(MapType(StringType(), StringType())),
+        of_value(TimestampNTZType()),
+        of_value(StringType("UTF8_LCASE")),
+        of_value(StringType(), metadata={"comment": "what it is"}),
+    ],
+)
+def test_columns_that_spark_copies_otherwise_are_left_to_tasks(columns: StructType) -> None:
+    assert not can_take_early(columns)
+
+
+VALUES = [b'{"a": %d, "b": ["x", null], "c": {"d": "2026-01-0%dT00:00:00Z"}}' % (n, n) for n in range(1, 8)]
+KINDS = [
+    {"includeHeaders": "true"},
+    {"valueFormat": "string", "keyFormat": "string"},
+    {"valueFormat": "json", "valueSchema": "a INT, b ARRAY<STRING>, c STRUCT<d: TIMESTAMP>, absent DOUBLE"},
+]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("options", KINDS, ids=lambda options: ",".join(options.values()))
+def test_rows_are_the_same_with_the_plan_and_from_tasks(
+    spark: SparkSession, servers: str, make_topic: MakeTopic, tmp_path: Path, options: dict[str, str]
+) -> None:
+    import sparklog
+
+    sparklog.register(spark)
+    topic = make_topic()
+    filled(servers, topic, [*VALUES, None])
+    frames: dict[str, DataFrame] = {}
+
+    def landed(name: str, **more: str) -> DataFrame:
+        def take(batch: DataFrame, _: int) -> None:
+            frames[name] = spark.createDataFrame(batch.collect(), batch.schema)
+            assert batch.count() == len(VALUES) + 1, "a frame that is asked twice"
+
+        run_to_end(stream(spark, servers, topic, **options, **more), tmp_path / name, take)
+        return frames[name].orderBy("offset")
+
+    assert_df_equality(landed("with the plan"), landed("from tasks", minPartitions="2"))
+
+
+@pytest.mark.spark
+def test_no_worker_is_asked_for_rows_that_came_with_the_plan(
+    spark: SparkSession, servers: str, admin: Admin, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    import sparklog
+
+    sparklog.register(spark)
+    topic = make_topic()
+    filled(servers, topic, [b"a", b"b"])
+
+    def take(batch: DataFrame, _: int) -> None:
+        # Nothing is left in the log: had it not come with the plan, a task would look for it and fail.
+        admin.delete_records({TopicPartition(topic, 0): 2})
+        values.extend(bytes(row.value) for row in batch.select("value").collect())
+
+    values: list[bytes] = []
+    run_to_end(stream(spark, servers, topic), tmp_path, take)
+    assert values == [b"a", b"b"]
