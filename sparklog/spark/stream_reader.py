@@ -115,8 +115,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         rows, self._rows = self._rows or [], None
         return iter(rows)
 
-    @property
-    def __class__(self) -> type:  # type: ignore[misc]  # nobody sets it
+    @property  # type: ignore[misc]  # nobody sets it
+    def __class__(self) -> type:
         """What Spark takes this reader for: between `partitions` and `getCache` for one that has rows, else for what it is.
 
         For no longer, since of one that has rows Spark wants neither limits nor where the logs end.
