@@ -44,8 +44,9 @@ DIFFERENCES = """
   between planning and reading is told by a warning of the task alone.
 - **`minPartitions`, `maxRecordsPerPartition` and `maxBytesPerPartition`** may not ask for more than 100 000 tasks.
   `maxRecordsPerPartition` cuts the tasks of a batch read too; the connector heeds it there only beside a `minPartitions` that cuts.
-- **A micro-batch estimated below 1 MiB is one task**, unless one of the three options above is given. If it has no more than 1 000 offsets,
-  it is read where it is planned, beside the driver, and no executor needs a Python worker for it.
+- **A micro-batch of several partitions estimated below 1 MiB is one task**, unless one of the three options above is given. One that is a
+  single task, of at most 1 000 offsets and 1 MiB, is read where it is planned, beside the driver, and no executor needs a Python worker for
+  it; not if a column is a map, holds arrays of numbers, is TIMESTAMP_NTZ, or has a comment or a collation.
 - **`minOffsetsPerTrigger`** puts nothing off with availableNow, which reads all that is there, and counts its delay from the last
   micro-batch that read something.
 - **Sizes in bytes** are estimates: the size of a log on disk over its span of offsets, or of what was written lately. They hold on

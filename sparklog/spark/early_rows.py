@@ -6,8 +6,10 @@ which tasks read; where the block is gone, a task reads its partition as ever. S
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -42,14 +44,16 @@ else:
         GivesRows = None
 
 TINY_BYTES: Final = 1 << 20
-"""A micro-batch estimated below this is one task; rows that have more, as Arrow, are read by it."""
+"""A micro-batch estimated below this is one task; rows that have more, as Arrow, are left to it."""
 TINY_OFFSETS: Final = 1000
 """A plan of more offsets is left to its task: Spark makes an object of each row, and writes and reads it once more.
 
 A hundred rows take half as long so as by a task, a thousand four fifths, seven thousand longer.
 """
 REST_PLANS: Final = 16
-"""So many plans are left to tasks after one that had too many bytes, which were read in vain."""
+"""So many plans are left to tasks after one that was read in vain, because it failed or had too many bytes."""
+PATIENCE_MS: Final = 2_000
+"""How long the next records may take; a task waits for them as long as the settings say."""
 
 _COPIED: Final = frozenset(
     {
@@ -64,7 +68,8 @@ class EarlyRows:
     """Reads what is planned, if it is little and of columns that Spark can take so."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
-        self._options = options
+        patience_ms = min(options.client.default_api_timeout_ms, PATIENCE_MS)
+        self._options = replace(options, client=msgspec.structs.replace(options.client, default_api_timeout_ms=patience_ms))
         self._schema = schema
         self._is_possible = GivesRows is not None and can_take_early(schema)
         self._plans_to_rest = 0
@@ -82,15 +87,16 @@ class EarlyRows:
         from sparklog.spark.readers import record_batches  # here: where only large micro-batches are planned nothing is read
 
         rows, size = [], 0
+        self._plans_to_rest = REST_PLANS
         try:
             for batch in record_batches(self._options, self._schema, tasks[0]):
                 rows.append(batch)
                 size += batch.nbytes
                 if size > TINY_BYTES:
-                    self._plans_to_rest = REST_PLANS
                     return None
         except Exception:
             return None
+        self._plans_to_rest = 0
         return rows
 
 

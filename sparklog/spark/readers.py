@@ -24,6 +24,8 @@ from sparklog.spark.workers import settle
 
 FEW_ROWS: Final = 4096
 """Smaller record batches go to Spark several in one: each costs it some hundred microseconds, whatever it holds."""
+FEW_BYTES: Final = 4 << 20
+"""With so many bytes a record batch goes as it is: what it costs Spark is little beside them."""
 
 
 def record_batches(options: Options, schema: StructType, pieces: Sequence[OffsetRange] | None) -> Iterator[pa.RecordBatch]:
@@ -39,28 +41,28 @@ def record_batches(options: Options, schema: StructType, pieces: Sequence[Offset
     settle()
 
 
-def gathered(batches: Iterable[pa.RecordBatch], rows_min: int = FEW_ROWS) -> Iterator[pa.RecordBatch]:
-    """The same rows in the same order, with batches of fewer than `rows_min` rows put together until they have as many."""
+def gathered(batches: Iterable[pa.RecordBatch], rows_min: int = FEW_ROWS, bytes_min: int = FEW_BYTES) -> Iterator[pa.RecordBatch]:
+    """The same rows in the same order, batches below `rows_min` rows put together until they have as many, or `bytes_min` bytes."""
     few: list[pa.RecordBatch] = []
-    row_count = 0
+    row_count = byte_count = 0
     for batch in batches:
         if batch.num_rows < rows_min:
             few.append(batch)
             row_count += batch.num_rows
-            if row_count < rows_min:
+            byte_count += batch.nbytes
+            if row_count < rows_min and byte_count < bytes_min:
                 continue
             batch = None
-        if few:
-            yield _together(few)
-            few, row_count = [], 0
+        yield from _together(few)
+        few, row_count, byte_count = [], 0, 0
         if batch is not None:
             yield batch
-    if few:
-        yield _together(few)
+    yield from _together(few)
 
 
-def _together(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+def _together(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """One batch, or as many as it takes where text or bytes of one column are above 2 GiB."""
+    return batches if len(batches) < 2 else pa.Table.from_batches(batches).combine_chunks().to_batches()
 
 
 def _of_range(

@@ -96,7 +96,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         first, last = StreamOffset.from_json(start), StreamOffset.from_json(end)
-        self._planned = last
+        self._planned, self._rows = last, None
         if last.is_foreign and not first.is_foreign and not isinstance(self._options.start, ByOffset):
             raise OffsetUnreadable(
                 "the first micro-batch of this checkpoint of Spark's Kafka connector was never finished, and only the connector knows where"
@@ -107,7 +107,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         ranges = still_there(ranges, self._topics.log_starts(ranges, last), self._options)
         tasks = self._tasks(ranges)
-        self._rows = self._early.read(tasks)
+        if not last.lost:  # Spark keeps rows by their offsets, and after a loss there may be others at the same ones
+            self._rows = self._early.read(tasks)
         return [InputPartition(pieces) for pieces in tasks]
 
     def getCache(self, start: dict[str, Any], end: dict[str, Any]) -> Iterator[pa.RecordBatch]:  # noqa: N802

@@ -121,12 +121,45 @@ def test_what_is_many_bytes_is_left_to_a_task_and_so_are_some_plans_after_it(ser
     assert answers[-1][0].column("value").to_pylist() == [b"small"]
 
 
-def test_what_cannot_be_read_is_left_to_a_task_to_tell_of(servers: str, make_topic: MakeTopic) -> None:
+def test_what_cannot_be_read_is_left_to_a_task_to_tell_of_and_so_are_some_plans_after_it(servers: str, make_topic: MakeTopic) -> None:
     topic = make_topic()
-    filled(servers, topic, [b"not a number"])
+    filled(servers, topic, [b"not a number", b"7"])
     typed = early(servers, of_value(IntegerType()), valueFormat="json", valueSchema="INT", mode="failfast")
     assert typed.read(task(topic, 0, 1)) is None
+    answers = [typed.read(task(topic, 1, 2)) for _ in range(early_rows.REST_PLANS + 1)]
+    assert answers[:-1] == [None] * early_rows.REST_PLANS
+    assert answers[-1] is not None
+    assert answers[-1][0].column("value").to_pylist() == [7]
     assert early(servers).read(task(f"{topic}-that-is-not-there", 0, 1)) is None
+
+
+def test_records_that_do_not_come_in_time_are_left_to_a_task(servers: str, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = make_topic()
+    monkeypatch.setattr(early_rows, "PATIENCE_MS", 50)
+    assert early(servers, **{"kafka.isolation.level": "read_committed"}).read(task(topic, 0, 1)) is None
+
+
+def test_a_plan_without_records_has_no_rows_and_needs_no_task(servers: str, make_topic: MakeTopic) -> None:
+    topic = make_topic()
+    with Producer(bootstrap_servers=servers, transactional_id=f"writer-of-{topic}") as producer:
+        producer.init()
+        producer.begin()
+        producer.send(topic, value=b"aborted")
+        producer.flush()
+        producer.abort()
+    assert early(servers, **{"kafka.isolation.level": "read_committed"}).read(task(topic, 0, 2)) == []
+
+
+def test_a_stream_that_lost_records_has_no_rows_with_its_plans(servers: str, admin: Admin, make_topic: MakeTopic, make_reader: Any) -> None:
+    topic = make_topic()
+    filled(servers, topic, [b"a", b"b", b"c"])
+    reader = make_reader(topic, failOnDataLoss="skip")
+    start = reader.initialOffset()
+    admin.delete_records({TopicPartition(topic, 0): 2})
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    assert end["lost"] == {topic: {"0": 2}}
+    assert len(reader.partitions(start, end)) == 1
+    assert not isinstance(reader, GivesRows)
 
 
 def of_value(kind: DataType, **more: Any) -> StructType:
@@ -164,16 +197,21 @@ def test_columns_that_spark_copies_otherwise_are_left_to_tasks(columns: StructTy
     assert not can_take_early(columns)
 
 
-VALUES = [b'{"a": %d, "b": ["x", null], "c": {"d": "2026-01-0%dT00:00:00Z"}}' % (n, n) for n in range(1, 8)]
-KINDS = [
-    {"includeHeaders": "true"},
-    {"valueFormat": "string", "keyFormat": "string"},
-    {"valueFormat": "json", "valueSchema": "a INT, b ARRAY<STRING>, c STRUCT<d: TIMESTAMP>, absent DOUBLE"},
+VALUES = [
+    *(b'{"a": %d, "b": ["x", null], "c": {"d": "2026-01-0%dT00:00:00Z", "e": [{"x": 1}, {"y": "z"}, null]}}' % (n, n) for n in range(1, 8)),
+    b'{"f": 1.25, "g": "2026-02-03", "h": true, "i": [1.5, null, 2.75], "j": 0.5}',
+    b"{}",
+    None,
 ]
+TYPES = (
+    "a INT, b ARRAY<STRING>, c STRUCT<d: TIMESTAMP, e: ARRAY<STRUCT<x: INT, y: STRING>>>,"
+    " f DECIMAL(5,2), g DATE, h BOOLEAN, i ARRAY<DECIMAL(5,2)>, j DOUBLE, absent STRING"
+)
+KINDS = [{"includeHeaders": "true"}, {"valueFormat": "string", "keyFormat": "string"}, {"valueFormat": "json", "valueSchema": TYPES}]
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("options", KINDS, ids=lambda options: ",".join(options.values()))
+@pytest.mark.parametrize("options", KINDS, ids=["headers", "text", "typed"])
 def test_rows_are_the_same_with_the_plan_and_from_tasks(
     spark: SparkSession, servers: str, make_topic: MakeTopic, tmp_path: Path, options: dict[str, str]
 ) -> None:
@@ -181,15 +219,17 @@ def test_rows_are_the_same_with_the_plan_and_from_tasks(
 
     sparklog.register(spark)
     topic = make_topic()
-    filled(servers, topic, [*VALUES, None])
+    filled(servers, topic, VALUES)
     frames: dict[str, DataFrame] = {}
 
     def landed(name: str, **more: str) -> DataFrame:
         def take(batch: DataFrame, _: int) -> None:
             frames[name] = spark.createDataFrame(batch.collect(), batch.schema)
-            assert batch.count() == len(VALUES) + 1, "a frame that is asked twice"
+            assert batch.count() == len(VALUES), "a frame that is asked twice"
 
-        run_to_end(stream(spark, servers, topic, **options, **more), tmp_path / name, take)
+        source = stream(spark, servers, topic, **options, **more)
+        assert can_take_early(source.schema)
+        run_to_end(source, tmp_path / name, take)
         return frames[name].orderBy("offset")
 
     assert_df_equality(landed("with the plan"), landed("from tasks", minPartitions="2"))

@@ -59,6 +59,13 @@ def test_only_small_batches_are_put_together_and_never_moved(sizes: list[int], e
     assert pa.Table.from_batches(made, pa.schema({"a": pa.int64()})) == pa.Table.from_batches(batches, pa.schema({"a": pa.int64()}))
 
 
+def test_few_rows_of_many_bytes_are_not_put_together_without_end() -> None:
+    batches = [pa.record_batch({"a": [bytes([place]) * 1000]}) for place in range(10)]
+    made = list(gathered(iter(batches), rows_min=100, bytes_min=3500))
+    assert [batch.num_rows for batch in made] == [4, 4, 2]
+    assert pa.Table.from_batches(made) == pa.Table.from_batches(batches)
+
+
 def test_the_next_task_uses_the_connections_of_the_last_and_a_broken_off_one_leaves_none(servers: str, make_topic: MakeTopic) -> None:
     topic = make_topic()
     with Producer(bootstrap_servers=servers) as producer:
