@@ -70,6 +70,30 @@ def make_topic(admin: Admin) -> MakeTopic:
     return make
 
 
+@pytest.fixture
+def make_reader(servers: str) -> Iterator[Any]:
+    """Makes stream readers as Spark does, from the earliest record unless told otherwise, and closes them."""
+    from sparklog.spark.connections import close_idle
+    from sparklog.spark.source import SparklogSource
+    from sparklog.spark.stream_reader import StreamReader
+
+    readers: list[StreamReader] = []
+
+    def make(topic: str | None = None, **options: Any) -> StreamReader:
+        named = {} if topic is None else {"subscribe": topic}
+        given = {"kafka.bootstrap.servers": servers, "startingOffsets": "earliest", **named, **options}
+        source = SparklogSource({name: str(value) for name, value in given.items()})
+        reader = source.streamReader(source.schema())
+        assert isinstance(reader, StreamReader)
+        readers.append(reader)
+        return reader
+
+    yield make
+    for reader in readers:
+        reader.stop()
+    close_idle()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Time for the slowest machine: the first test pays for Spark's start, and a call that is broken off fails all after it as well."""
     for item in items:

@@ -60,22 +60,6 @@ def _no_connections_left() -> Iterator[None]:
     close_idle()
 
 
-@pytest.fixture
-def make_reader(servers: str) -> Iterator[Any]:
-    readers: list[StreamReader] = []
-
-    def make(topic: str, **options: str) -> StreamReader:
-        source = SparklogSource({"kafka.bootstrap.servers": servers, "startingOffsets": "earliest", "subscribe": topic, **options})
-        reader = source.streamReader(source.schema())
-        assert isinstance(reader, StreamReader)
-        readers.append(reader)
-        return reader
-
-    yield make
-    for reader in readers:
-        reader.stop()
-
-
 def test_spark_takes_a_reader_for_one_with_rows_until_it_has_given_them(servers: str, make_topic: MakeTopic, make_reader: Any) -> None:
     topic = make_topic(2)
     filled(servers, topic, [b"a", b"b"])

@@ -2,7 +2,6 @@
 
 import json
 import pickle
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,7 +19,6 @@ from sparklog.client.failures import UnknownTopic
 from sparklog.client.standing_fetch import StandingFetch
 from sparklog.client.transport import now_us
 from sparklog.spark import stream_reader
-from sparklog.spark.connections import close_idle
 from sparklog.spark.offsets import OffsetUnreadable
 from sparklog.spark.options import Options
 from sparklog.spark.plan import DataLoss
@@ -29,26 +27,6 @@ from sparklog.spark.stream_reader import StreamReader
 
 CALLS_UNTIL_SEEN = 60
 """Idle calls within which a change of the topics is noticed; each takes up to 50 ms, and one is due every 400 ms."""
-
-
-@pytest.fixture
-def make_reader(servers: str) -> Iterator[Any]:
-    """Makes stream readers as Spark does, and closes them."""
-    readers: list[StreamReader] = []
-
-    def make(topic: str | None = None, **options: Any) -> StreamReader:
-        named = {} if topic is None else {"subscribe": topic}
-        given = {"kafka.bootstrap.servers": servers, "startingOffsets": "earliest", **named, **options}
-        source = SparklogSource({name: str(value) for name, value in given.items()})
-        reader = source.streamReader(source.schema())
-        assert isinstance(reader, StreamReader)
-        readers.append(reader)
-        return reader
-
-    yield make
-    for reader in readers:
-        reader.stop()
-    close_idle()
 
 
 def send(servers: str, topic: str, count: int, partition: int = 0, size: int = 10) -> None:
