@@ -5,7 +5,7 @@ import os
 import pytest
 
 from sparklog_server.daemon.connection import GATHERED_CHUNKS_MAX, GATHERED_SLICE_BYTES_MAX, READ_BEYOND_BYTES
-from sparklog_server.daemon.page_cache import is_resident
+from tests.daemon.cold import chill, is_resident_after
 from tests.daemon.conftest import Rig
 from tests.daemon.echo import HEADER
 
@@ -38,10 +38,7 @@ def test_a_slice_arrives_byte_for_byte_between_its_neighbours(rig: Rig, length: 
 def test_a_slice_that_is_not_in_the_page_cache_is_read_ahead_and_arrives(rig: Rig, length: int) -> None:
     content = os.urandom(length)
     rig.file.append(content)
-    os.fsync(rig.file.fileno())
-    os.posix_fadvise(rig.file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    if is_resident(rig.file.fileno(), 0, length):
-        pytest.skip("this file system keeps its pages whatever one asks")
+    chill(rig.file.fileno())
     client = rig.client()
     expected = HEADER + content
     assert rig.exchange(client, b"slice 0 %d\n" % length, len(expected)) == expected
@@ -50,10 +47,7 @@ def test_a_slice_that_is_not_in_the_page_cache_is_read_ahead_and_arrives(rig: Ri
 def test_what_is_cold_arrives_while_others_are_heard_who_are_answered_meanwhile(rig: Rig) -> None:
     content = os.urandom(4 * MIB)
     rig.file.append(content)
-    os.fsync(rig.file.fileno())
-    os.posix_fadvise(rig.file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    if is_resident(rig.file.fileno(), 0, MIB):
-        pytest.skip("this file system keeps its pages whatever one asks")
+    chill(rig.file.fileno())
     reader, other = rig.client(), rig.client()
     reader.sendall(b"slice 0 %d\n" % len(content))
     answered = 0
@@ -67,13 +61,12 @@ def test_what_is_cold_arrives_while_others_are_heard_who_are_answered_meanwhile(
 
 def test_who_reads_what_was_cold_finds_the_next_answer_read_already(rig: Rig) -> None:
     rig.file.append(os.urandom(3 * MIB))
-    os.fsync(rig.file.fileno())
-    os.posix_fadvise(rig.file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    if is_resident(rig.file.fileno(), 0, MIB):
-        pytest.skip("this file system keeps its pages whatever one asks")
-    rig.exchange(rig.client(), b"slice 0 %d\n" % MIB, len(HEADER) + MIB)
-    rig.turn(wait_s=10)
-    assert is_resident(rig.file.fileno(), MIB, MIB + READ_BEYOND_BYTES)
+
+    def read() -> None:
+        rig.exchange(rig.client(), b"slice 0 %d\n" % MIB, len(HEADER) + MIB)
+        rig.turn(wait_s=10)
+
+    assert is_resident_after(read, rig.file.fileno(), MIB, MIB + READ_BEYOND_BYTES)
 
 
 def test_a_slow_reader_is_not_read_until_it_has_taken_what_waits_for_it(rig: Rig) -> None:
