@@ -7,6 +7,7 @@ log is opened again.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from sparklog.model import Millis, Offset
 from sparklog.record.batch import NO_TIMESTAMP
@@ -21,7 +22,6 @@ _READ_AT_ONCE = 64
 Ages = dict[Offset, tuple[int, int]]
 """(greatest timestamp, last offset of the batch that has it) by base offset."""
 _SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
-"""The log first: its indexes alone are worth nothing, and are removed on opening."""
 
 
 def count_deletable(
@@ -107,20 +107,14 @@ def _newest(segment: Segment, opened_ms: Millis) -> int:
 def set_aside(disk: Disk, directory: str, base_offsets: Sequence[Offset]) -> Callable[[], None]:
     """Rename the files of these segments, oldest first, so that a crash leaves a log without a hole; gives the job that removes them.
 
+    A segment's files are renamed together: an index without its log is removed on opening, a log without its index gets a new one.
     Blocks. Raises StorageError.
     """
     names = frozenset(disk.list(directory))
-    paths = [
-        f"{directory}/{name}"
-        for base_offset in base_offsets
-        for name in (file_name(base_offset, suffix) for suffix in _SUFFIXES)
-        if name in names
-    ]
-    for path in paths:
-        disk.rename(path, path + DELETED_SUFFIX)
-
-    def remove() -> None:
-        for path in paths:
-            disk.remove(path + DELETED_SUFFIX)
-
-    return remove
+    doomed: list[str] = []
+    for base_offset in base_offsets:
+        found = [name for name in (file_name(base_offset, suffix) for suffix in _SUFFIXES) if name in names]
+        moves = [(f"{directory}/{name}", f"{directory}/{name}{DELETED_SUFFIX}") for name in found]
+        disk.rename_all(moves)
+        doomed += [path for _, path in moves]
+    return partial(disk.remove, *doomed)

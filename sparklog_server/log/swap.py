@@ -47,29 +47,27 @@ def finish(disk: Disk, swap: Swap) -> None:
         log = file_name(base_offset, LOG_SUFFIX)
         if base_offset == swap.base_offset and log not in names:
             break  # the indexes of this name may be the new ones
-        for suffix in _INDEX_SUFFIXES if base_offset == swap.base_offset else (*_INDEX_SUFFIXES, SNAPSHOT_SUFFIX):
-            if file_name(base_offset, suffix) in names:
-                disk.remove(f"{swap.directory}/{file_name(base_offset, suffix)}")
+        suffixes = _INDEX_SUFFIXES if base_offset == swap.base_offset else (*_INDEX_SUFFIXES, SNAPSHOT_SUFFIX)
+        old = (file_name(base_offset, suffix) for suffix in suffixes)
+        disk.remove(*(f"{swap.directory}/{name}" for name in old if name in names))
         if log in names:
             disk.rename(f"{swap.directory}/{log}", f"{swap.directory}/{log}{DELETED_SUFFIX}")
     _rename(disk, swap, SWAP_SUFFIX, "")
-    for base_offset in swap.replaced:
-        disk.remove(f"{swap.directory}/{file_name(base_offset, LOG_SUFFIX)}{DELETED_SUFFIX}")
+    disk.remove(*(f"{swap.directory}/{file_name(base_offset, LOG_SUFFIX)}{DELETED_SUFFIX}" for base_offset in swap.replaced))
 
 
 def _rename(disk: Disk, swap: Swap, old_suffix: str, new_suffix: str) -> None:
-    """Rename the files of the new segment, its log last."""
+    """Rename the files of the new segment, its log once the others have their names for good."""
     names = frozenset(disk.list(swap.directory))
-    for suffix in (*_INDEX_SUFFIXES, LOG_SUFFIX):
-        name = file_name(swap.base_offset, suffix)
-        if name + old_suffix in names:
-            disk.rename(f"{swap.directory}/{name}{old_suffix}", f"{swap.directory}/{name}{new_suffix}")
+    for suffixes in (_INDEX_SUFFIXES, (LOG_SUFFIX,)):
+        new = (file_name(swap.base_offset, suffix) for suffix in suffixes)
+        found = (f"{swap.directory}/{name}" for name in new if name + old_suffix in names)
+        disk.rename_all([(path + old_suffix, path + new_suffix) for path in found])
 
 
 def discard(disk: Disk, directory: str, base_offset: Offset) -> None:
     """Remove the cleaned files of a segment that is not to come in after all. Blocks. Raises StorageError."""
-    for suffix in (*_INDEX_SUFFIXES, LOG_SUFFIX):
-        disk.remove(f"{directory}/{file_name(base_offset, suffix)}{CLEANED_SUFFIX}")
+    disk.remove(*(f"{directory}/{file_name(base_offset, suffix)}{CLEANED_SUFFIX}" for suffix in (*_INDEX_SUFFIXES, LOG_SUFFIX)))
 
 
 def settle_swaps(disk: Disk, directory: str) -> None:
@@ -86,9 +84,7 @@ def settle_swaps(disk: Disk, directory: str) -> None:
         end_offset = _end_of(disk, directory, base_offset)
         replaced = tuple(offset for offset in bases if base_offset < offset < end_offset)
         finish(disk, Swap(directory, base_offset, (base_offset, *replaced)))
-    for name in disk.list(directory):
-        if name.endswith((SWAP_SUFFIX, CLEANED_SUFFIX)):
-            disk.remove(f"{directory}/{name}")
+    disk.remove(*(f"{directory}/{name}" for name in disk.list(directory) if name.endswith((SWAP_SUFFIX, CLEANED_SUFFIX))))
 
 
 def _end_of(disk: Disk, directory: str, base_offset: Offset) -> int:

@@ -125,6 +125,7 @@ class SimulatedDisk:
         self._live: dict[str, _Content] = {}
         self._durable: dict[str, _Content] = {}
         self._unlasting: list[tuple[str, str]] = []  # renames that a crash may undo
+        self._unlasting_removals: dict[str, _Content] = {}
         self._locked: dict[str, None] = {}
         self._replaced_count = 0
 
@@ -139,6 +140,10 @@ class SimulatedDisk:
                 self._move(self._durable, new, old)
                 self._move(self._directories, new, old)
         self._unlasting.clear()
+        for path, content in self._unlasting_removals.items():
+            if _parent(path) in self._directories and random.random() < 0.5:
+                self._durable[path] = content
+        self._unlasting_removals.clear()
         survivors = dict(self._durable)
         for path in sorted(self._live):
             if path not in survivors and random.random() < 0.5:
@@ -214,10 +219,13 @@ class SimulatedDisk:
         self._move(self._directories, old, new)
         if not is_lasting:
             self._unlasting.append((old, new))
-            return
-        self._unlasting = [(was, now) for was, now in self._unlasting if _parent(now) != _parent(new)]
-        if new in self._live:
-            self._durable[new] = self._live[new]
+        else:
+            self._sync_directory(_parent(new))
+            if new in self._live:
+                self._durable[new] = self._live[new]
+
+    def _sync_directory(self, directory: str) -> None:
+        self._unlasting = [(was, now) for was, now in self._unlasting if _parent(now) != directory]
 
     @staticmethod
     def _move(names: dict[str, _Named], old: str, new: str) -> None:
@@ -225,18 +233,30 @@ class SimulatedDisk:
             names[new + path[len(old) :]] = names.pop(path)
 
     def rename_all(self, moves: Sequence[tuple[str, str]]) -> None:
-        """Rename (from, to) in this order, each durable at once: a crash between two is what tells them from one."""
+        """Rename (from, to) in this order; a crash before the last may undo any of them."""
         for old, new in moves:
-            self.rename(old, new)
+            self.rename(old, new, is_lasting=False)
+        for parent in dict.fromkeys(_parent(new) for _, new in moves):
+            self.check("sync", parent)
+            self._sync_directory(parent)
+        for _, new in moves:
+            if new in self._live:
+                self._durable[new] = self._live[new]
 
     def remove(self, *paths: str) -> None:
-        """Remove files, or directories with all they hold, for good; nothing happens to what is missing."""
+        """Remove files, or directories with all they hold, for good; nothing happens to what is missing. A crash before it is done may
+        bring any of the files back.
+        """
+        self._unlasting_removals.clear()
         for path in paths:
             self.check("remove", path)
             for file in _within(self._live, path):
+                if file in self._durable:
+                    self._unlasting_removals[file] = self._durable[file]
                 self._drop(file)
             for directory in _within(self._directories, path):
                 del self._directories[directory]
+        self._unlasting_removals.clear()
 
     def _drop(self, path: str) -> None:
         content = self._live.pop(path, None)
