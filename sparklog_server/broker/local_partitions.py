@@ -14,6 +14,7 @@ from sparklog_server.replica.cleaning import Cleaning
 from sparklog_server.replica.directory import Directory, Trace
 from sparklog_server.replica.moving import Moving
 from sparklog_server.replica.partitions import Partitions
+from sparklog_server.replica.removals import Removals
 from sparklog_server.replica.retention import Retention
 
 
@@ -46,7 +47,9 @@ def open_partitions(
         )
         for log_dir in log_dirs
     ]
+    removals = Removals(tickets=tickets, trace=trace)
     retention = Retention(
+        removals,
         first_check_ms=settings.log_initial_task_delay_ms,
         check_interval_ms=settings.log_retention_check_interval_ms,
         tickets=tickets,
@@ -61,11 +64,12 @@ def open_partitions(
         waits_for_sync=waits_for_sync,
         parked_max=settings.sparklog_partition_parked_max,
         retention=retention,
+        removals=removals,
         is_missing_directories=len(log_dirs) < len(settings.log_dirs),
         trace=trace,
     )
     partitions.cleaning = Cleaning(cleaning_limits(settings), disk, partitions.directories, tickets=tickets, entropy=entropy, trace=trace)
-    partitions.moving = Moving(disk, cleaning=partitions.cleaning, retention=retention, tickets=tickets, trace=trace)
+    partitions.moving = Moving(disk, cleaning=partitions.cleaning, retention=retention, removals=removals, tickets=tickets, trace=trace)
     partitions.moving.bytes_per_second_max = move_rate_max(live.layers)
     _cordon(live, partitions)
     return partitions

@@ -160,9 +160,9 @@ class Snapshotting:
         raft, directory = self._raft, self._raft.log.directory
         oldest, successor = raft.snapshots[:2]
         if not is_outdated(
-            [self._size(file_name(snapshot)) for snapshot in raft.snapshots],
+            [self._disk.size(f"{directory}/{file_name(snapshot)}") for snapshot in raft.snapshots],
             last_timestamp(self._disk, directory, oldest),
-            log_bytes=sum(self._size(name) for name in self._disk.list(directory) if name.endswith(LOG_SUFFIX)),
+            log_bytes=sum(self._disk.size(f"{directory}/{name}") for name in self._disk.list(directory) if name.endswith(LOG_SUFFIX)),
             retention_bytes=self._settings.metadata_max_retention_bytes,
             retention_ms=self._settings.metadata_max_retention_ms,
             now_ms=now.wall_ms,
@@ -185,11 +185,6 @@ class Snapshotting:
     def _begin(self, task: _Task, snapshot: OffsetAndEpoch, job: Callable[[], None], *, new_bytes: int = 0) -> list[Effect]:
         self._job = _Job(task, self._tickets(), snapshot, new_bytes)
         return [Run(job, self._job.ticket)]
-
-    def _size(self, name: str) -> int:
-        file = self._disk.open(f"{self._raft.log.directory}/{name}")
-        file.close()
-        return file.size
 
 
 def _batches_of(image: MetadataImage, wall_ms: Millis) -> Iterator[bytearray]:

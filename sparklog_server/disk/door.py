@@ -80,11 +80,14 @@ class Disk(Protocol):
     def rename_all(self, moves: Sequence[tuple[str, str]]) -> None:
         """Rename (from, to) in this order and sync the parent directories once: a crash before it returns may undo any of them."""
 
+    def size(self, path: str) -> int:
+        """How many bytes a file holds; 0 if there is none of that name."""
+
     def remove(self, *paths: str) -> None:
         """Remove files, or directories with all they hold, and sync the parent directories; nothing happens to what is missing."""
 
     def list(self, directory: str) -> list[str]:
-        """The names in a directory, sorted; empty if it is missing."""
+        """The names in a directory, sorted; empty if it is missing, or none."""
 
     def room(self, directory: str) -> tuple[int, int]:
         """(total, usable) bytes of the file system that a directory lies in."""

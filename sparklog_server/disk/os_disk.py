@@ -10,6 +10,7 @@ import errno
 import fcntl
 import os
 import shutil
+import stat
 import sys
 import weakref
 from collections import deque
@@ -275,6 +276,15 @@ class OsDisk:
         for parent in dict.fromkeys(_parent(new) for _, new in moves):
             self._sync_directory(parent)
 
+    def size(self, path: str) -> int:
+        """How many bytes a file holds; 0 if there is none of that name."""
+        with _Storage(path, "stat"):
+            try:
+                found = os.stat(path)  # noqa: PTH116 (as in `open`)
+            except (FileNotFoundError, NotADirectoryError):
+                return 0
+        return found.st_size if stat.S_ISREG(found.st_mode) else 0
+
     def remove(self, *paths: str) -> None:
         """Remove files, or directories with all they hold, for good; nothing happens to what is missing."""
         parents: dict[str, None] = {}
@@ -294,7 +304,7 @@ class OsDisk:
         with _Storage(directory, "list"):
             try:
                 return sorted(os.listdir(directory))  # noqa: PTH208
-            except FileNotFoundError:
+            except (FileNotFoundError, NotADirectoryError):
                 return []
 
     def room(self, directory: str) -> tuple[int, int]:

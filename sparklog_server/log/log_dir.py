@@ -40,6 +40,7 @@ from .identity import (
 )
 from .partition_log import PartitionLog
 from .recovery import EPOCH_FILE, begin
+from .removal import Removal, removal
 from .segment import LOG_SUFFIX, file_name
 from .settings import LogSettings
 
@@ -283,17 +284,14 @@ class LogDir:
         log.topic_id = topic_id
         log.sync_with_next(write_topic_id(self._disk, log.directory, topic_id))
 
-    def delete_job(self, topic_partitions: Iterable[TopicPartition]) -> Callable[[], Callable[[], None]]:
+    def delete_job(self, topic_partitions: Iterable[TopicPartition]) -> Callable[[], Removal]:
         """Take partitions out of service: the job that renames their directories, and gives the one that removes the files."""
         disk = self._disk
         renames = [self._take_out(topic_partition, DELETE_SUFFIX) for topic_partition in topic_partitions]
 
-        def remove() -> None:
-            disk.remove(*(doomed for _, doomed in renames))
-
-        def rename() -> Callable[[], None]:
+        def rename() -> Removal:
             disk.rename_all(renames)
-            return remove
+            return removal(disk, [doomed for _, doomed in renames])
 
         return rename
 

@@ -23,6 +23,7 @@ from .epoch_cache import EpochCache
 from .producer_recovery import recover_producers
 from .producer_state import ProducerState
 from .recovery import EPOCH_FILE, Recovered, recover
+from .removal import Removal
 from .retention import count_deletable, set_aside
 from .rolling import NOT_KNOWN, must_roll, rolls_after_ms, whole_that_fit
 from .segment import RELATIVE_OFFSET_MAX, SNAPSHOT_SUFFIX, Segment, file_name
@@ -387,7 +388,7 @@ class PartitionLog:
         self.epochs.truncate_start(offset)
         return True
 
-    def retire(self, high_watermark: Offset, now: Instant) -> Callable[[], Callable[[], None]] | None:
+    def retire(self, high_watermark: Offset, now: Instant) -> Callable[[], Removal] | None:
         """Take what retention no longer keeps out of the log: gives the job of `set_aside`, or None. Raises StorageError.
 
         Only what is committed and durable goes. If the active segment is to go it is rolled now, and goes at the first call after the

@@ -6,13 +6,13 @@ The choice is made in a turn of the broker, files are renamed and removed by job
 log is opened again.
 """
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 from sparklog.model import Millis, Offset
 from sparklog.record.batch import NO_TIMESTAMP
 from sparklog_server.disk.door import Disk
 
+from .removal import Removal, removal
 from .segment import INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX, Segment, file_name
 from .settings import LogSettings
 from .txn_index import TXN_INDEX_SUFFIX
@@ -104,7 +104,7 @@ def _newest(segment: Segment, opened_ms: Millis) -> int:
     return timestamp if timestamp != NO_TIMESTAMP else max(segment.created_ms, opened_ms)
 
 
-def set_aside(disk: Disk, directory: str, base_offsets: Sequence[Offset]) -> Callable[[], None]:
+def set_aside(disk: Disk, directory: str, base_offsets: Sequence[Offset]) -> Removal:
     """Rename the files of these segments, oldest first, so that a crash leaves a log without a hole; gives the job that removes them.
 
     A segment's files are renamed together: an index without its log is removed on opening, a log without its index gets a new one.
@@ -117,4 +117,4 @@ def set_aside(disk: Disk, directory: str, base_offsets: Sequence[Offset]) -> Cal
         moves = [(f"{directory}/{name}", f"{directory}/{name}{DELETED_SUFFIX}") for name in found]
         disk.rename_all(moves)
         doomed += [path for _, path in moves]
-    return partial(disk.remove, *doomed)
+    return removal(disk, doomed)

@@ -21,6 +21,7 @@ from sparklog.model import LeaderEpoch, Millis, Offset, OffsetAndEpoch
 from sparklog.record.batch import BatchHeader, decode_records
 from sparklog.record.control import SnapshotFooter, SnapshotHeader, build_control, parse_control
 from sparklog_server.disk.door import Disk, StorageError
+from sparklog_server.log.removal import Removal, remove_all
 
 SUFFIX = ".checkpoint"
 _PARTIAL_SUFFIX = SUFFIX + ".part"
@@ -182,8 +183,8 @@ def check(disk: Disk, directory: str, snapshot: OffsetAndEpoch) -> None:
         raise
 
 
-def remove(disk: Disk, directory: str, snapshot: OffsetAndEpoch, retire: Callable[[], Callable[[], None]] | None) -> None:
+def remove(disk: Disk, directory: str, snapshot: OffsetAndEpoch, retire: Callable[[], Removal] | None) -> None:
     """Remove a snapshot, and before it, by `retire`, the segments that are not needed without it. Blocks: a job. Raises StorageError."""
     if retire is not None:
-        retire()()
+        remove_all(retire())
     disk.remove(f"{directory}/{file_name(snapshot)}")

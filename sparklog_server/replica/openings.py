@@ -14,7 +14,9 @@ from sparklog.model import Instant, Ticket, TopicPartition
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.log_dir import Wanted
 from sparklog_server.log.partition_log import PartitionLog
+from sparklog_server.log.removal import go_on
 from sparklog_server.replica.directory import Directory, Trace
+from sparklog_server.replica.removals import Removals
 
 IN_TURN_MAX = 16
 """How many logs may be begun in one turn."""
@@ -35,13 +37,13 @@ class Openings:
     Invariants: the names of a job that is under way are in `_held`; a queued name is in no job and in no log.
     """
 
-    def __init__(self, *, tickets: Callable[[], Ticket], trace: Trace) -> None:
+    def __init__(self, removals: Removals, *, tickets: Callable[[], Ticket], trace: Trace) -> None:
         self._tickets = tickets
         self._trace = trace
         self._queues: dict[Directory, dict[TopicPartition, Wanted]] = {}
         self._creations: dict[Ticket, tuple[Directory, tuple[TopicPartition, ...]]] = {}
         self._renames: dict[Ticket, tuple[Directory, tuple[TopicPartition, ...]]] = {}
-        self._removals: dict[Ticket, None] = {}
+        self._removals = removals
         self._held: dict[TopicPartition, None] = {}
 
     def holds(self, topic_partition: TopicPartition) -> bool:
@@ -106,14 +108,10 @@ class Openings:
 
     def finished(self, ticket: Ticket, result: object, now: Instant) -> tuple[Begun | None, list[Run]] | None:
         """The result of a job: the logs it began, if it did, and what follows; None if the ticket is somebody else's."""
-        if ticket in self._removals:
-            del self._removals[ticket]
-            if isinstance(result, Exception):
-                self._trace("removal-failed", reason=str(result))
-            return None, []
         renamed = self._renames.pop(ticket, None)
         if renamed is not None:
-            return None, self._renamed(*renamed, result)
+            self._renamed(*renamed, result)
+            return None, []
         created = self._creations.pop(ticket, None)
         if created is None:
             return None
@@ -126,14 +124,12 @@ class Openings:
             return Begun(directory, (*names, *dropped), []), []
         return Begun(directory, names, cast(list[PartitionLog], result)), self._begin_next(directory, now)
 
-    def _renamed(self, directory: Directory, names: tuple[TopicPartition, ...], result: object) -> list[Run]:
+    def _renamed(self, directory: Directory, names: tuple[TopicPartition, ...], result: object) -> None:
         self._release(names)
         if isinstance(result, StorageError):
             directory.storage_failed(result)
-            return []
-        ticket = self._tickets()
-        self._removals[ticket] = None
-        return [Run(cast(Callable[[], None], result), ticket)]
+        elif (removal := go_on(result)) is not None:
+            self._removals.add(removal)
 
     def _release(self, names: Iterable[TopicPartition]) -> None:
         for name in names:

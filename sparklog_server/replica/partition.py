@@ -17,6 +17,7 @@ from sparklog.record.control import Marker, build_marker
 from sparklog_server.disk.door import DiskFile, StorageError
 from sparklog_server.log.aborted import IndexReading
 from sparklog_server.log.partition_log import AppendResult, PartitionLog
+from sparklog_server.log.removal import Removal
 from sparklog_server.log.settings import INT64_MAX, LogSettings
 from sparklog_server.log.time_lookup import Found, TimeSearch
 from sparklog_server.log.txn_index import AbortedTxn
@@ -359,7 +360,7 @@ class Partition:
             else:
                 self._awaits_log_start.append((until, token))
 
-    def retire(self, now: Instant) -> Callable[[], Callable[[], None]] | None:
+    def retire(self, now: Instant) -> Callable[[], Removal] | None:
         """Take what retention no longer keeps out of the log; gives the job that renames the files, which gives the one to remove them."""
         if self.error is ErrorCode.KAFKA_STORAGE_ERROR:
             return None

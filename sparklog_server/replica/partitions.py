@@ -16,6 +16,7 @@ from sparklog_server.replica.homes import Homes
 from sparklog_server.replica.moving import Moving
 from sparklog_server.replica.openings import IN_TURN_MAX, Begun, Openings
 from sparklog_server.replica.partition import Partition
+from sparklog_server.replica.removals import Removals
 from sparklog_server.replica.retention import Retention
 
 
@@ -39,6 +40,7 @@ class Partitions:
         waits_for_sync: Callable[[str, int], bool],
         parked_max: int,
         retention: Retention,
+        removals: Removals,
         is_missing_directories: bool,
         trace: Trace,
     ) -> None:
@@ -58,8 +60,9 @@ class Partitions:
         self._syncs: dict[Ticket, Directory] = {}
         self._checkpoints: dict[Ticket, Directory] = {}
         self.led: list[Partition] = []
-        self._openings = Openings(tickets=tickets, trace=trace)
+        self._openings = Openings(removals, tickets=tickets, trace=trace)
         self.retention = retention
+        self._removals = removals
         self._wanted: dict[TopicPartition, tuple[Uuid, PartitionImage]] = {}
         self._waiting: dict[TopicPartition, None] = {}  # of the wanted, those whose names are held
         self.cleaning: Cleaning | None = None
@@ -102,15 +105,15 @@ class Partitions:
                 self._reconfigure(name, delta.after, now)
         if delta.before.offset < 0:
             self._set_strays_aside()
-            effects.extend(self._discard_copies())
+            self._discard_copies()
         effects.extend(self.jobs)
         self.jobs.clear()
         return effects
 
-    def _discard_copies(self) -> list[Run]:
+    def _discard_copies(self) -> None:
         """After the first image: the copies of logs that no topic claims, or that are of another topic of the name."""
         if self.moving is None:
-            return []
+            return
         online = [directory for directory in self.directories if directory.error is None]
         paths = [
             path
@@ -118,7 +121,7 @@ class Partitions:
             for topic_partition in sorted(directory.log_dir.futures.keys() - self._offline.keys())
             for path in directory.log_dir.take_futures(topic_partition)
         ]
-        return self.moving.discard(paths)
+        self.moving.discard(paths)
 
     def _set_strays_aside(self) -> None:
         """After the first image: the logs that no topic claims, left by a crash between a deletion and its renaming (or metadata lost)."""
@@ -350,12 +353,14 @@ class Partitions:
         return runs if self.moving is None else runs + self.moving.due_jobs(now)
 
     def due_retention(self, now: Instant) -> list[Run]:
-        """The jobs of retention that should begin now."""
-        return self.retention.due_jobs(self, now)
+        """The jobs of retention, and of removals, that should begin now."""
+        return self.retention.due_jobs(self, now) + self._removals.due_jobs(now)
 
     def deadline(self) -> Micros | None:
         """When the next sync, checkpoint, compaction or check of retention is due."""
         earliest = self.retention.deadline()
+        if (removal_us := self._removals.deadline()) is not None:
+            earliest = earlier(removal_us, earliest)
         for directory in self.directories:
             earliest = earlier(earliest, directory.deadline())
         if self.moving is not None:
@@ -398,7 +403,9 @@ class Partitions:
             if begun is not None:
                 self.jobs.extend(self._begun(begun, now))
             return True
-        followed = self.retention.finished(ticket, result, now)
+        followed = self._removals.finished(ticket, result, now)
+        if followed is None:
+            followed = self.retention.finished(ticket, result, now)
         if followed is None and self.cleaning is not None:
             followed = self.cleaning.finished(ticket, result, now)
         if followed is None and self.moving is not None:
@@ -417,13 +424,14 @@ class Partitions:
         is_clean = self.cleaning is None or self.cleaning.is_quiet
         is_moved = self.moving is None or self.moving.is_quiet
         is_settled = is_clean and is_moved and self.retention.is_quiet and self._openings.is_quiet and not self._checkpoints
-        return is_settled and all(directory.is_quiet for directory in self.directories)
+        return is_settled and self._removals.is_quiet and all(directory.is_quiet for directory in self.directories)
 
     # -- endings
 
     def stop(self) -> None:
         """Begin no job any more that is not needed for a clean stop."""
         self.retention.stop()
+        self._removals.stop()
         self._openings.stop()
         self._waiting.clear()
         if self.cleaning is not None:

@@ -9,15 +9,16 @@ ages in this life is looked at once a job has read them.
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from heapq import heappop, heappush
 from typing import cast
 
 from sparklog.effects import Run
 from sparklog.model import Instant, Micros, Ticket, TopicPartition, earlier
 from sparklog.record.batch import NO_TIMESTAMP
 from sparklog_server.disk.door import StorageError
+from sparklog_server.log.removal import go_on
 from sparklog_server.log.retention import Ages, note_ages, read_ages, unread
 from sparklog_server.replica.partition import Partition
+from sparklog_server.replica.removals import Removals
 
 _LOGS_PER_TURN = 32
 _AGAIN_US = 1_000_000
@@ -30,7 +31,15 @@ class Retention:
     knows files by their paths.
     """
 
-    def __init__(self, *, first_check_ms: int, check_interval_ms: int, tickets: Callable[[], Ticket], trace: Callable[..., None]) -> None:
+    def __init__(
+        self,
+        removals: Removals,
+        *,
+        first_check_ms: int,
+        check_interval_ms: int,
+        tickets: Callable[[], Ticket],
+        trace: Callable[..., None],
+    ) -> None:
         self.renaming: dict[TopicPartition, None] = {}
         self._first_us = first_check_ms * 1000
         self._interval_us = check_interval_ms * 1000
@@ -42,30 +51,27 @@ class Retention:
         self._trace = trace
         self._renames: dict[Ticket, Partition] = {}
         self._readings: dict[Ticket, Partition] = {}
-        self._removals: dict[Ticket, None] = {}
-        self._doomed: list[tuple[Micros, Ticket, Callable[[], None]]] = []
+        self._removals = removals
 
     def begin(self, now: Instant) -> None:
         """The logs are open: check them from now on."""
         self._check_at_us = Micros(now.mono_us + self._first_us)
 
     def stop(self) -> None:
-        """Begin nothing more; what is still to be removed goes when the log is opened again."""
+        """Begin nothing more."""
         self._check_at_us = self._again_at_us = None
         self._queue.clear()
-        self._doomed.clear()
 
     @property
     def is_quiet(self) -> bool:
-        """Whether no file is being read, renamed or removed."""
-        return not self._readings and not self._renames and not self._removals
+        """Whether no file is being read or renamed."""
+        return not self._readings and not self._renames
 
     def deadline(self) -> Micros | None:
         """When `due_jobs` has something to do."""
         if self._queue:
             return Micros(0)
-        earliest = self._check_at_us if self._again_at_us is None else earlier(self._again_at_us, self._check_at_us)
-        return earlier(earliest, self._doomed[0][0]) if self._doomed else earliest
+        return self._check_at_us if self._again_at_us is None else earlier(self._again_at_us, self._check_at_us)
 
     def due_jobs(self, partitions: Iterable[Partition], now: Instant) -> list[Run]:
         """Look at the next few logs if it is time; the jobs that follow."""
@@ -76,12 +82,7 @@ class Retention:
             self._again_at_us = None
             self._queue.extend(self._again)
             self._again = {}
-        runs = [run for _ in range(min(len(self._queue), _LOGS_PER_TURN)) for run in self._check(self._queue.popleft(), now)]
-        while self._doomed and self._doomed[0][0] <= now.mono_us:
-            ticket = self._tickets()
-            self._removals[ticket] = None
-            runs.append(Run(heappop(self._doomed)[2], ticket))
-        return runs
+        return [run for _ in range(min(len(self._queue), _LOGS_PER_TURN)) for run in self._check(self._queue.popleft(), now)]
 
     def _check(self, partition: Partition, now: Instant) -> list[Run]:
         if partition.topic_partition in self.renaming or partition.log.is_closed:
@@ -112,18 +113,13 @@ class Retention:
         reading = self._readings.pop(ticket, None)
         if reading is not None:
             return self._read(reading, result, now)
-        if ticket in self._removals:
-            del self._removals[ticket]
-            if isinstance(result, StorageError):
-                self._trace("removal-failed", reason=str(result))
-            return []
         partition = self._renames.pop(ticket, None)
         if partition is None:
             return None
         del self.renaming[partition.topic_partition]
-        if callable(result):
-            due_us = Micros(now.mono_us + partition.log.settings.file_delete_delay_ms * 1000)
-            heappush(self._doomed, (due_us, ticket, cast(Callable[[], None], result)))
+        removal = go_on(result)
+        if removal is not None:
+            self._removals.add(removal, Micros(now.mono_us + partition.log.settings.file_delete_delay_ms * 1000))
         elif isinstance(result, StorageError) and not partition.log.is_closed:
             # Where the log is closed its directory has another name by now, and what is in it goes with it.
             partition.storage_failed(result)

@@ -243,6 +243,12 @@ class SimulatedDisk:
             if new in self._live:
                 self._durable[new] = self._live[new]
 
+    def size(self, path: str) -> int:
+        """How many bytes a file holds; 0 if there is none of that name."""
+        self.check("stat", path)
+        content = self._live.get(path)
+        return 0 if content is None else len(content.live)
+
     def remove(self, *paths: str) -> None:
         """Remove files, or directories with all they hold, for good; nothing happens to what is missing. A crash before it is done may
         bring any of the files back.
