@@ -69,7 +69,7 @@ def open_partitions(
         trace=trace,
     )
     partitions.cleaning = Cleaning(cleaning_limits(settings), disk, partitions.directories, tickets=tickets, entropy=entropy, trace=trace)
-    partitions.moving = Moving(disk, cleaning=partitions.cleaning, retention=retention, removals=removals, tickets=tickets, trace=trace)
+    partitions.moving = Moving(disk, cleaning=partitions.cleaning, retention=retention, tickets=tickets, trace=trace)
     partitions.moving.bytes_per_second_max = move_rate_max(live.layers)
     _cordon(live, partitions)
     return partitions

@@ -293,6 +293,7 @@ class OsDisk:
             with _Storage(path, "remove"), contextlib.suppress(FileNotFoundError):
                 if target.is_dir() and not target.is_symlink():
                     shutil.rmtree(target)
+                    parents.pop(path, None)
                 else:
                     target.unlink()
                 parents[_parent(path)] = None
@@ -300,7 +301,7 @@ class OsDisk:
             self._sync_directory(parent)
 
     def list(self, directory: str) -> list[str]:
-        """The names in a directory, sorted; empty if it is missing."""
+        """The names in a directory, sorted; empty if it is missing, or none."""
         with _Storage(directory, "list"):
             try:
                 return sorted(os.listdir(directory))  # noqa: PTH208

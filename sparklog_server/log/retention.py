@@ -22,6 +22,7 @@ _READ_AT_ONCE = 64
 Ages = dict[Offset, tuple[int, int]]
 """(greatest timestamp, last offset of the batch that has it) by base offset."""
 _SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
+"""The log first."""
 
 
 def count_deletable(
@@ -107,14 +108,18 @@ def _newest(segment: Segment, opened_ms: Millis) -> int:
 def set_aside(disk: Disk, directory: str, base_offsets: Sequence[Offset]) -> Removal:
     """Rename the files of these segments, oldest first, so that a crash leaves a log without a hole; gives the job that removes them.
 
-    A segment's files are renamed together: an index without its log is removed on opening, a log without its index gets a new one.
-    Blocks. Raises StorageError.
+    A segment's other files follow once its log has its new name for good: they alone are worth nothing and are removed on opening, but a
+    log whose aborted transactions were forgotten would show them. Blocks. Raises StorageError.
     """
     names = frozenset(disk.list(directory))
     doomed: list[str] = []
+    following: list[tuple[str, str]] = []
     for base_offset in base_offsets:
         found = [name for name in (file_name(base_offset, suffix) for suffix in _SUFFIXES) if name in names]
         moves = [(f"{directory}/{name}", f"{directory}/{name}{DELETED_SUFFIX}") for name in found]
-        disk.rename_all(moves)
+        has_log = file_name(base_offset, LOG_SUFFIX) in names
+        disk.rename_all([*following, *moves[:has_log]])
+        following = moves[has_log:]
         doomed += [path for _, path in moves]
+    disk.rename_all(following)
     return removal(disk, doomed)

@@ -14,12 +14,10 @@ from sparklog.model import Instant, Micros, Ticket, TopicPartition, Uuid
 from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.log.copying import Copied, Copying, SourceFailed, catch_up, copy
 from sparklog_server.log.futures import segments_in
-from sparklog_server.log.removal import removal
 from sparklog_server.replica.cleaning import Cleaning
 from sparklog_server.replica.directory import Directory, Trace
 from sparklog_server.replica.move import CATCH_UP_BYTES, Left, Move, Stage
 from sparklog_server.replica.partition import Partition
-from sparklog_server.replica.removals import Removals
 from sparklog_server.replica.retention import Retention
 
 WORK_BYTES = 8 << 20
@@ -48,16 +46,7 @@ class Moving:
     `_moves`, and stays in `_jobs` until its job is over.
     """
 
-    def __init__(
-        self,
-        disk: Disk,
-        *,
-        cleaning: Cleaning | None,
-        retention: Retention,
-        removals: Removals,
-        tickets: Callable[[], Ticket],
-        trace: Trace,
-    ) -> None:
+    def __init__(self, disk: Disk, *, cleaning: Cleaning | None, retention: Retention, tickets: Callable[[], Ticket], trace: Trace) -> None:
         self.bytes_per_second_max = float("inf")
         self.assignments: dict[tuple[Uuid, int], Assignment] = {}
         self.wishes: dict[TopicPartition, Directory] = {}
@@ -68,7 +57,7 @@ class Moving:
         self._trace = trace
         self._moves: dict[Partition, Move] = {}
         self._jobs: dict[Ticket, tuple[Move, Copying | None]] = {}
-        self._removals = removals
+        self._removals: dict[Ticket, None] = {}
         self._resume_at_us = Micros(0)
         self._next: dict[Partition, Directory] = {}  # asked for while a move was ending
         self._left: dict[
@@ -87,16 +76,17 @@ class Moving:
 
     def move(self, partition: Partition, home: Directory, target: Directory, now: Instant) -> list[Run]:
         """Have a replica move, or with `home` for a target, stay: whatever move was under way to elsewhere is cancelled."""
+        runs: list[Run] = []
         move = self._moves.get(partition)
         if move is not None and move.stage is not Stage.COPYING:
             self._next[partition] = target
             return []
         if move is not None and move.target is not target:
-            self._cancel(move, "another directory was asked for")
+            runs = self._cancel(move, "another directory was asked for")
             move = None
         if move is None and target is not home:
             self.begin(partition, home, target)
-        return self.advance(now)
+        return runs + self.advance(now)
 
     def begin(
         self, partition: Partition, home: Directory, target: Directory, leftovers: tuple[str, ...] = (), left: Left | None = None
@@ -127,17 +117,20 @@ class Moving:
                     continue
                 self.begin(partition, home, target, tuple(paths), left)
             else:
-                self.discard(paths)
+                runs += self.discard(paths)
         return runs
 
     def assign(self, topic_id: Uuid, index: int, directory: Directory) -> None:
         """Have the controller know where a replica lies."""
         self.assignments[topic_id, index] = Assignment(topic_id, index, directory.log_dir.directory_id)
 
-    def discard(self, paths: list[str]) -> None:
+    def discard(self, paths: list[str]) -> list[Run]:
         """Remove copies that came to nothing."""
-        if paths:
-            self._removals.add(removal(self._disk, paths))
+        if not paths:
+            return []
+        ticket = self._tickets()
+        self._removals[ticket] = None
+        return [Run(partial(self._disk.remove, *paths), ticket)]
 
     def copies(self) -> Iterator[tuple[Directory, Partition, int, int]]:
         """(directory, partition, bytes, how many offsets it is behind) of every copy on its way."""
@@ -155,8 +148,7 @@ class Moving:
         if move is None:
             return []
         if move.stage is Stage.COPYING:
-            self._cancel(move, "the partition was deleted")
-            return []
+            return self._cancel(move, "the partition was deleted")
         return [] if move.ticket is not None else self._remove_old(move)
 
     def holds(self, topic_partition: TopicPartition, directory: Directory) -> bool:
@@ -164,19 +156,18 @@ class Moving:
         moves = [*self._moves.values(), *(move for move, _ in self._jobs.values())]
         return any(move.topic_partition == topic_partition and directory in (move.home, move.target) for move in moves)
 
-    def _cancel(self, move: Move, reason: str) -> None:
+    def _cancel(self, move: Move, reason: str) -> list[Run]:
         """End a move that was not swapped; its copy goes, but where a directory is offline it stays, and a restart has the move go on."""
         self._drop(move)
         move.is_cancelled = True
         self._trace("move-cancelled", partition=str(move.topic_partition), target=move.target.log_dir.path, reason=reason)
         if move.is_asked and not move.partition.log.is_closed:
             self.assign(*move.key, move.home)
-        if move.ticket is None:
-            self._discard_copy(move)
+        return [] if move.ticket is not None else self._discard_copy(move)
 
-    def _discard_copy(self, move: Move) -> None:
-        if move.target.error is None and move.home.error is None:
-            self.discard([move.path, *(move.leftovers or ())])
+    def _discard_copy(self, move: Move) -> list[Run]:
+        is_online = move.target.error is None and move.home.error is None
+        return self.discard([move.path, *(move.leftovers or ())]) if is_online else []
 
     def _drop(self, move: Move) -> None:
         self._moves.pop(move.partition, None)
@@ -236,8 +227,7 @@ class Moving:
         log, target = move.partition.log, move.target
         if target.error is not None or (move.stage is Stage.COPYING and move.home.error is not None):
             if move.stage is Stage.COPYING:
-                self._cancel(move, "a log directory is offline")
-                return []
+                return self._cancel(move, "a log directory is offline")
             return [] if move.ticket is not None else self._leave(move)
         match move.stage:
             case Stage.COPYING if move.ticket is None:
@@ -300,6 +290,7 @@ class Moving:
 
     def assigned(self, told: tuple[Assignment, ...], refused: frozenset[tuple[Uuid, int]], now: Instant) -> list[Run]:
         """The controller has written down where replicas are to lie, but for those it refused."""
+        runs: list[Run] = []
         by_key = {(*move.key, move.target.log_dir.directory_id): move for move in self._moves.values()}
         for one in told:
             move = by_key.get(one)
@@ -307,10 +298,10 @@ class Moving:
                 continue
             if one[:2] in refused:
                 move.is_asked = False
-                self._cancel(move, "the controller refused")
+                runs += self._cancel(move, "the controller refused")
             else:
                 move.is_assigned = True
-        return self.advance(now)
+        return runs + self.advance(now)
 
     # -- the swap
 
@@ -384,14 +375,18 @@ class Moving:
 
     def finished(self, ticket: Ticket, result: object, now: Instant) -> list[Run] | None:
         """The result of a job of ours and what follows at once; None if the ticket is somebody else's."""
+        if ticket in self._removals:
+            del self._removals[ticket]
+            if isinstance(result, StorageError):
+                self._trace("removal-failed", reason=str(result))
+            return []
         found = self._jobs.pop(ticket, None)
         if found is None:
             return None
         move, todo = found
         move.ticket = None
         if move.is_cancelled:
-            self._discard_copy(move)
-            return []
+            return self._discard_copy(move)
         if todo is not None:
             return self._copy_done(move, todo, result)
         if move.stage is Stage.NAMING:
@@ -401,11 +396,10 @@ class Moving:
         self._end(move)
         self._trace("replica-moved", partition=str(move.topic_partition), target=move.target.log_dir.path)
         following = self._next.pop(move.partition, None)
-        if not isinstance(result, StorageError):
-            self.discard([move.doomed[1]])
+        runs = [] if isinstance(result, StorageError) else self.discard([move.doomed[1]])
         if following is not None and not move.partition.log.is_closed:
-            return self.move(move.partition, move.target, following, now)
-        return []
+            runs += self.move(move.partition, move.target, following, now)
+        return runs
 
     def _copy_done(self, move: Move, todo: Copying, result: object) -> list[Run]:
         if isinstance(result, StorageError):
@@ -433,8 +427,8 @@ class Moving:
 
     def _failed(self, move: Move, error: StorageError) -> list[Run]:
         """The target's disk refused; where it is only full the move ends, and those who live there live on."""
-        if not error.is_full:
-            at_fault = move.home if error.path.startswith(f"{move.source}/") else move.target
-            at_fault.storage_failed(error)
-        self._cancel(move, str(error))
-        return []
+        if error.is_full:
+            return self._cancel(move, str(error))
+        at_fault = move.home if error.path.startswith(f"{move.source}/") else move.target
+        at_fault.storage_failed(error)
+        return self._cancel(move, str(error))

@@ -105,15 +105,15 @@ class Partitions:
                 self._reconfigure(name, delta.after, now)
         if delta.before.offset < 0:
             self._set_strays_aside()
-            self._discard_copies()
+            effects.extend(self._discard_copies())
         effects.extend(self.jobs)
         self.jobs.clear()
         return effects
 
-    def _discard_copies(self) -> None:
+    def _discard_copies(self) -> list[Run]:
         """After the first image: the copies of logs that no topic claims, or that are of another topic of the name."""
         if self.moving is None:
-            return
+            return []
         online = [directory for directory in self.directories if directory.error is None]
         paths = [
             path
@@ -121,7 +121,7 @@ class Partitions:
             for topic_partition in sorted(directory.log_dir.futures.keys() - self._offline.keys())
             for path in directory.log_dir.take_futures(topic_partition)
         ]
-        self.moving.discard(paths)
+        return self.moving.discard(paths)
 
     def _set_strays_aside(self) -> None:
         """After the first image: the logs that no topic claims, left by a crash between a deletion and its renaming (or metadata lost)."""

@@ -31,6 +31,8 @@ class Removals:
 
     def add(self, removal: Removal, due_us: Micros | None = None) -> None:
         """Have it done from `due_us` on, or from the next turn."""
+        if self._is_stopped:
+            return
         if due_us is None:
             self._new.append(removal)
         else:
@@ -59,7 +61,7 @@ class Removals:
         for removal in new:
             self.add(removal, now.mono_us)
         due_us = self.deadline()
-        if due_us is None or due_us > now.mono_us or self._is_stopped:
+        if due_us is None or due_us > now.mono_us:
             return []
         due_us, ticket, removal = heappop(self._waiting)
         self._step = ticket, due_us, now.mono_us
@@ -74,7 +76,7 @@ class Removals:
         if isinstance(result, Exception):
             self._trace("removal-failed", reason=str(result))
         rest = go_on(result)
-        if rest is not None and not self._is_stopped:
+        if rest is not None:
             self.add(rest, due_us)
         is_late = now.mono_us - due_us > _LATE_US
         self._rests_until_us = Micros(now.mono_us + (0 if is_late else min(_REST_SHARE * (now.mono_us - began_us), _REST_US_MAX)))

@@ -141,8 +141,9 @@ class SimulatedDisk:
                 self._move(self._directories, new, old)
         self._unlasting.clear()
         for path, content in self._unlasting_removals.items():
-            if _parent(path) in self._directories and random.random() < 0.5:
+            if random.random() < 0.5:
                 self._durable[path] = content
+                self._directories.setdefault(_parent(path))
         self._unlasting_removals.clear()
         survivors = dict(self._durable)
         for path in sorted(self._live):
@@ -255,7 +256,11 @@ class SimulatedDisk:
         """
         self._unlasting_removals.clear()
         for path in paths:
-            self.check("remove", path)
+            try:
+                self.check("remove", path)
+            except StorageError:
+                self._unlasting_removals.clear()
+                raise
             for file in _within(self._live, path):
                 if file in self._durable:
                     self._unlasting_removals[file] = self._durable[file]
@@ -271,7 +276,7 @@ class SimulatedDisk:
             self.used_bytes -= len(content.live)
 
     def list(self, directory: str) -> list[str]:
-        """The names in a directory, sorted; empty if it is missing."""
+        """The names in a directory, sorted; empty if it is missing, or none."""
         self.check("list", directory)
         prefix = f"{directory}/"
         inside = [path[len(prefix) :] for names in (self._live, self._directories) for path in names if path.startswith(prefix)]

@@ -1,5 +1,6 @@
 """What the log knows of transactions: the last stable offset, and who aborted what, over rolls, truncations, restarts and damage."""
 
+import contextlib
 from collections.abc import Callable
 from random import Random
 from struct import iter_unpack, pack
@@ -283,6 +284,32 @@ def test_retention_takes_the_index_with_its_segment() -> None:
     assert all_aborted(log) == [one for one in aborted if one.last_offset >= log.log_start_offset]
     bases = {int(name[:20]) for name in disk.list(DIRECTORY) if name.endswith(".log")}
     assert {int(name[:20]) for name in disk.list(DIRECTORY) if name.endswith(".txnindex")} <= bases
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_crash_while_segments_are_set_aside_forgets_no_aborted_transaction_of_what_stays(seed: int) -> None:
+    disk = SimulatedDisk()
+    log = open_log(disk, TINY)
+    aborted = filled(log)
+    sync(disk, log)
+    end = log.log_end_offset
+    log.move_log_start(log.segments.settled[3].base_offset)
+    job = log.retire(end, NOW)
+    assert job is not None
+    changes = iter(range(seed % 12))
+
+    def fault(call: str, _path: str) -> str | None:
+        if call in {"rename", "sync"} and next(changes, None) is None:
+            raise KeyboardInterrupt
+        return None
+
+    disk.fault = fault
+    with contextlib.suppress(KeyboardInterrupt):
+        job()
+    disk.fault = None
+    disk.crash(Random(seed))
+    reopened = open_log(disk, TINY, recovery_point=end)
+    assert all_aborted(reopened) == [one for one in aborted if one.last_offset >= reopened.log_start_offset]
 
 
 @pytest.mark.parametrize("is_killed", [True, False])

@@ -78,10 +78,7 @@ def test_what_is_a_minute_late_goes_without_rests() -> None:
 def test_a_step_that_fails_is_told_and_others_go_on() -> None:
     world = World()
 
-    def refused() -> None:
-        raise StorageError("p", "remove", "Input/output error")
-
-    world.removals.add(refused)
+    world.removals.add(world.removal(2))
     world.removals.add(world.removal(1))
     (run,) = world.removals.due_jobs(world.now)
     assert world.removals.finished(run.ticket, StorageError("p", "remove", "Input/output error"), world.now) == []
@@ -100,6 +97,8 @@ def test_once_stopped_it_begins_nothing_more() -> None:
     assert world.removals.finished(run.ticket, run.job(), world.now) == []
     assert world.removals.is_quiet
     world.removals.add(world.removal(1))
+    world.removals.add(world.removal(1), Micros(0))
+    assert world.removals.deadline() is None
     assert world.removals.due_jobs(Instant(Micros(SECOND_US), Millis(0))) == []
 
 
