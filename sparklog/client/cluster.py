@@ -19,6 +19,7 @@ from sparklog.wire.schema import ZERO_UUID
 NO_NODE: Final = NodeId(-1)
 _MS: Final = 1000
 _BOOTSTRAP_FIRST: Final = -2
+_BEGINNING: Final = Micros(0)
 """The id of the first bootstrap address; -1 means "no node" in the protocol."""
 _BACKOFF_FACTOR: Final = 2
 _JITTER: Final = 0.2
@@ -293,9 +294,10 @@ class Cluster:
         if epoch >= self._features_epoch:
             self.features, self._features_epoch = dict(features), epoch
 
-    def next_reach(self) -> Micros | None:
-        """When the first broker may be tried again."""
-        return min((reach.not_before for node, reach in self._reach.items() if node in self.brokers), default=None)
+    def next_reach(self, after: Micros = _BEGINNING) -> Micros | None:
+        """When the first broker may be tried again, of those that may not before `after`, which others must not hide."""
+        times = (reach.not_before for node, reach in self._reach.items() if node in self.brokers)
+        return min((time for time in times if time > after), default=None)
 
     def candidates(self) -> list[NodeId]:
         """Brokers in the order in which to try them for a request that any broker can answer: fewest failures first, else by chance."""

@@ -139,11 +139,9 @@ class Producer:
             delivery = Delivery(self, batch, index, timestamp_ms)
             if on_delivery is not None or self._interceptors:
                 batch.callbacks.append(lambda: self._tell(delivery, on_delivery))
-            has_closed = index == 0 and self._accumulator.has_full
-            must_wake = index == 0 and now + self._settings.linger_ms * _MS < self._sender.waits_until
-            if must_wake:
-                self._sender.waits_until = Micros(0)  # once is enough
-        if has_closed or not self._settings.linger_ms:
+            must_drive = not self._settings.linger_ms or (index == 0 and self._accumulator.has_full)
+            must_wake = not must_drive and index == 0 and self._sender.oversleeps(Micros(now + self._settings.linger_ms * _MS))
+        if must_drive:
             self._sender.drive()
         elif must_wake:
             self._network.wake()

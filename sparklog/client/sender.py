@@ -12,6 +12,7 @@ lock. Order of locks: `_io`, then `lock`.
 """
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Final
@@ -48,14 +49,17 @@ class Sender:
         self.lock = threading.Lock()  # accumulator, callbacks and the flags below
         self.changed = threading.Condition(self.lock)
         self.waits_until = Micros(0)
-        """Until when the background thread sleeps; 0 while it works."""
+        """Until when the background thread sleeps; 0 while it works, or is being woken."""
         self.is_closed = False
         self._finished: deque[tuple[Gathering, Done]] = deque()
         self._callbacks_running = threading.Lock()
-        self._attending = threading.Lock()  # held by the one among those who wait that drives
+        self._attending = threading.Lock()  # held by the one among those who wait that drives: nobody else hears answers meanwhile
+        self._attends_until = Micros(0)  # until when that one sleeps; 0 while it works, or is being woken
+        self._attender = 0  # its thread
         self._attended_until = Micros(0)
         self._metadata_answers = self._operations_ended = 0
         self._is_wanted = False
+        self._is_asleep = False  # the background thread, for longer than ATTENDED_US
         self._thread = threading.Thread(target=self._run, name="sparklog-producer", daemon=True)
         self._thread.start()
 
@@ -84,27 +88,39 @@ class Sender:
                 now = now_us()
                 self._attended_until = Micros(now + ATTENDED_US)
                 # Answers are looked for where they are needed: several come at once then.
-                if not self._ship(now) or self.accumulator.has_full:
-                    self._turn()
-                if self.waits_until > self._attended_until and self._next_turn() < self.waits_until:
-                    self.network.wake()
+                is_stuck = not self._ship(now) or self.accumulator.has_full
+                if self._attending.locked():
+                    if is_stuck or self._next_turn() < self._attends_until:
+                        self.network.wake()
+                else:
+                    if is_stuck:
+                        self._turn()
+                    if self.waits_until > self._attended_until and self._next_turn() < self.waits_until:
+                        self.network.wake()
             finally:
                 self.io.release()
         self._run_callbacks()
 
     def wait(self, is_over: Callable[[], bool], deadline: Micros | None) -> bool:
         """Drive, or leave it to another thread, until something is over; False if that is not the case by the deadline, or at a close."""
+        is_told = False
         while not is_over():
             now = now_us()
             if self.is_closed or (deadline is not None and now >= deadline):
                 return False
             if self._attending.acquire(blocking=False):
+                self._attender = threading.get_ident()
                 try:
                     self._attend(is_over, deadline)
                 finally:
                     self._attended_until = Micros(now_us() + ATTENDED_US)
                     self._attending.release()
+                    if self._is_asleep:
+                        self.network.wake()  # what came meanwhile was told to us
             else:
+                if not is_told:
+                    self.network.wake()  # who attends has not seen what we wait for
+                    is_told = True
                 with self.changed:
                     if not is_over():
                         self.changed.wait(None if deadline is None else (deadline - now) / 1e6)
@@ -124,12 +140,13 @@ class Sender:
                     return
                 self._is_wanted = False
                 self._turn()
-                until = self._next_turn()
+                until = self._next_turn(is_attending=True)
             self._run_callbacks()
             if is_over() or (deadline is not None and now_us() >= deadline):
                 return
             if not self._is_wanted:
                 self.network.wait(until if deadline is None else min(until, deadline))
+            self._attends_until = Micros(0)
 
     def _turn(self) -> None:
         """Ready batches into the machine, the machine's requests into the network, answers back; without waiting. `io` is held."""
@@ -196,6 +213,8 @@ class Sender:
                 callbacks += batch.callbacks
                 batch.callbacks = []
             self.changed.notify_all()
+        if self._attending.locked() and self._attender != threading.get_ident():
+            self.network.wake()  # it may have looked already whether what it waits for is over
         for callback in callbacks:
             try:
                 callback()
@@ -220,18 +239,33 @@ class Sender:
             if self._is_attended():
                 continue
             with self.io:
-                self._is_wanted = False
-                self._turn()
-                until = self._next_turn(is_going_to_sleep=True)
+                # One who attends has looked, and sleeps until it is answered: nobody may take the answer.
+                is_ours = not self._attending.locked()
+                if is_ours:
+                    self._is_wanted = False
+                    self._turn()
+                    until = self._next_turn(is_going_to_sleep=True)
+            if not is_ours:
+                self.network.wake()  # whoever has found `io` held meanwhile relies on somebody who looks again
+                continue
             self._run_callbacks()
             if not self._is_wanted:
                 self.network.wait(until)
+            self._is_asleep = False
             self.waits_until = Micros(0)
+            if self._attending.locked():
+                self.network.wake()  # what woke us may have been for the one who attends
 
     def _is_attended(self) -> bool:
-        """Whether another thread drives: then this one has slept a while. Woken, or with a batch that has lingered, it looks itself."""
+        """Whether another thread drives: then this one has slept a while.
+
+        Beside one that drove lately it looks itself if it is woken, or a batch has lingered; one that waits is woken for that.
+        """
+        if self._attending.locked():
+            time.sleep(ATTENDED_US / 1e6)
+            return True
         now = now_us()
-        until = Micros(now + ATTENDED_US) if self._attending.locked() else self._attended_until
+        until = self._attended_until
         if now >= until:
             return False
         with self.lock:
@@ -242,7 +276,18 @@ class Sender:
         self.waits_until = Micros(0)
         return not was_woken and (lingered is None or now_us() < lingered)
 
-    def _next_turn(self, *, is_going_to_sleep: bool = False) -> Micros:
+    def oversleeps(self, moment: Micros) -> bool:
+        """Whether nobody drives before then unless woken, of which only the first is told who asks; `lock` is held."""
+        if self._attending.locked():
+            if moment < self._attends_until:
+                self._attends_until = Micros(0)
+                return True
+        elif moment < self.waits_until:
+            self.waits_until = Micros(0)
+            return True
+        return False
+
+    def _next_turn(self, *, is_going_to_sleep: bool = False, is_attending: bool = False) -> Micros:
         """When there is something to do without anything having happened. `io` is held."""
         now = now_us()
         outbound = self._outbound.deadline(now)
@@ -257,4 +302,7 @@ class Sender:
                 until = min(until, Micros(now + (max(settings.linger_ms, 1) if is_busy else settings.request_timeout_ms) * _MS))
                 # Under the lock: a record that comes later sees it, and wakes us if it cannot wait that long.
                 self.waits_until = until
+                self._is_asleep = True
+            elif is_attending:
+                self._attends_until = until
         return until

@@ -63,8 +63,10 @@ class StandingFetch:
             return False
         network = self._opened()
         while True:
-            self._send_due(network)
-            wake = min([until, *(due for due in self._not_before.values() if due > now_us())])
+            now = now_us()
+            self._send_due(network, now)
+            # By the same clock: a rest that ends in between is over at the next turn, which has to come.
+            wake = min([until, *(due for due in self._not_before.values() if due > now)])
             has_news = [self._has_news(network, answer) for answer in network.poll(wake)]
             if any(has_news):
                 return True
@@ -89,8 +91,7 @@ class StandingFetch:
             self._network.cluster.want_only(sorted({partition.topic for partition in self._ends}))
         return self._network
 
-    def _send_due(self, network: Network) -> None:
-        now = now_us()
+    def _send_due(self, network: Network, now: Micros) -> None:
         wanted: dict[NodeId, dict[TopicPartition, Wanted]] = {}
         for partition, end in self._ends.items():
             node, view = network.cluster.leader(partition), network.cluster.partition(partition)

@@ -298,8 +298,8 @@ class Network:
         if metadata is not None and not connecting:
             reach = self.cluster.next_reach()
             times.append(metadata if self._links or reach is None else max(metadata, reach))
-        reach = self.cluster.next_reach()
-        if reach is not None and reach > now_us():
+        reach = self.cluster.next_reach(now_us())
+        if reach is not None:
             times.append(reach)
         return min(times)
 

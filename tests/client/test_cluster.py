@@ -125,6 +125,17 @@ def test_a_broker_that_cannot_be_reached_is_left_alone_for_a_while() -> None:
     assert known.may_connect(NodeId(1), ms(0))
 
 
+def test_a_broker_that_may_be_tried_again_does_not_hide_when_another_may() -> None:
+    known = knowing(reconnect_backoff_ms=50, metadata_recovery_strategy="none")
+    known.connect_failed(NodeId(1), ms(0))
+    known.connect_failed(NodeId(2), ms(100))
+    first, second = known.next_reach(), known.next_reach(ms(100))
+    assert first is not None
+    assert second is not None
+    assert ms(0) < first < ms(100) < second
+    assert known.next_reach(second) is None
+
+
 def test_when_no_broker_can_be_reached_the_client_begins_anew() -> None:
     known = knowing()
     known.connect_failed(NodeId(1), ms(0))
