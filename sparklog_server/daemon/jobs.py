@@ -12,7 +12,7 @@ from sparklog_server.daemon.linux import lengthen_slice
 
 THREADS: Final = 2
 
-# A rest takes fourteen times as long as the step before it, but no more than this, nor less: at 256 KiB each, 128 MB/s.
+# A rest takes fourteen times as long as the step before it, within these bounds: at 256 KiB each, 128 MB/s at most.
 REST_SHARE: Final = 14
 REST_S_MIN: Final = 0.002
 REST_S_MAX: Final = 0.05
