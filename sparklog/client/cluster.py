@@ -18,8 +18,8 @@ from sparklog.wire.schema import ZERO_UUID
 
 NO_NODE: Final = NodeId(-1)
 _MS: Final = 1000
-_BOOTSTRAP_FIRST: Final = -2
 _BEGINNING: Final = Micros(0)
+_BOOTSTRAP_FIRST: Final = -2
 """The id of the first bootstrap address; -1 means "no node" in the protocol."""
 _BACKOFF_FACTOR: Final = 2
 _JITTER: Final = 0.2

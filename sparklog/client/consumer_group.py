@@ -191,7 +191,7 @@ class ConsumerGroup:
             self._is_waiting = True
         if self._auto_at is not None and is_polling:
             until = min(until, max(self._auto_at, Micros(now_us() + _NAP_US)))
-        self._network.wait(self._network.next_event(until))
+        self._network.wait(self._network.next_event(until, now_us()))
         self._is_waiting = False
 
     def _has_news(self, *, is_polling: bool) -> bool:

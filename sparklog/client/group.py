@@ -125,7 +125,7 @@ class GroupThread:
         self._send()
         wanted = self.group.deadline()
         until = Micros(now_us() + _SLEEP_US_MAX) if wanted is None else wanted
-        return self._network.next_event(min([until, *(unsent.deadline for unsent in self._unsent)]))
+        return self._network.next_event(min([until, *(unsent.deadline for unsent in self._unsent)]), now)
 
     def _send(self) -> None:
         now = now_us()

@@ -227,7 +227,9 @@ class Producer:
         if self._transaction is None:
             raise SettingsError(f"{what} needs a transactional_id")
         with self._sender.io, self._lock:
-            return call(self._transaction)
+            result = call(self._transaction)
+        self._sender.look_again()
+        return result
 
     def _end(self, operation: Operation, deadline: float) -> None:
         self.flush(max(0.0, deadline - time.monotonic()))
@@ -264,6 +266,7 @@ class Producer:
         with self._sender.io:
             self._raise_if_closed()
             cluster.want([topic])
+        self._sender.look_again()
 
         def refusal() -> ErrorCode | None:
             code = cluster.errors.get(topic)

@@ -11,6 +11,7 @@ drives: the background thread leaves the network alone for `ATTENDED_US` after e
 lock. Order of locks: `_io`, then `lock`.
 """
 
+import contextlib
 import threading
 import time
 from collections import deque
@@ -55,7 +56,7 @@ class Sender:
         self._callbacks_running = threading.Lock()
         self._attending = threading.Lock()  # held by the one among those who wait that drives: nobody else hears answers meanwhile
         self._attends_until = Micros(0)  # until when that one sleeps; 0 while it works, or is being woken
-        self._attender = 0  # its thread
+        self._attender = 0  # its thread; 0 if nobody does
         self._attended_until = Micros(0)
         self._metadata_answers = self._operations_ended = 0
         self._is_wanted = False
@@ -70,10 +71,13 @@ class Sender:
         if threading.current_thread() is not self._thread:
             self._thread.join()
         self.network.wake()  # the first may have been for the thread
-        with self._attending, self.io:
+        # A callback may close, and run in the thread that attends.
+        with contextlib.nullcontext() if self._attender == threading.get_ident() else self._attending, self.io:
             self._give_up(error)
             self.network.close()
         self._run_callbacks()
+        with self.changed:
+            self.changed.notify_all()  # who waits for a topic waits for no batch
 
     # -- in any thread --------------------------------------------------------------------------------------------------------------------
 
@@ -90,16 +94,21 @@ class Sender:
                 # Answers are looked for where they are needed: several come at once then.
                 is_stuck = not self._ship(now) or self.accumulator.has_full
                 if self._attending.locked():
-                    if is_stuck or self._next_turn() < self._attends_until:
+                    if is_stuck or self._next_turn(now) < self._attends_until:
                         self.network.wake()
                 else:
                     if is_stuck:
-                        self._turn()
-                    if self.waits_until > self._attended_until and self._next_turn() < self.waits_until:
+                        now = self._turn()
+                    if self.waits_until > self._attended_until and self._next_turn(now) < self.waits_until:
                         self.network.wake()
             finally:
                 self.io.release()
         self._run_callbacks()
+
+    def look_again(self) -> None:
+        """After `io` was held for something else: whoever found it held meanwhile relies on somebody who looks."""
+        if self._is_wanted:
+            self.drive()
 
     def wait(self, is_over: Callable[[], bool], deadline: Micros | None) -> bool:
         """Drive, or leave it to another thread, until something is over; False if that is not the case by the deadline, or at a close."""
@@ -114,6 +123,7 @@ class Sender:
                     self._attend(is_over, deadline)
                 finally:
                     self._attended_until = Micros(now_us() + ATTENDED_US)
+                    self._attender = 0
                     self._attending.release()
                     if self._is_asleep:
                         self.network.wake()  # what came meanwhile was told to us
@@ -139,17 +149,19 @@ class Sender:
                 if self.is_closed:
                     return
                 self._is_wanted = False
-                self._turn()
-                until = self._next_turn(is_attending=True)
+                until = self._next_turn(self._turn(), is_attending=True)
             self._run_callbacks()
-            if is_over() or (deadline is not None and now_us() >= deadline):
+            if self.is_closed or is_over() or (deadline is not None and now_us() >= deadline):
                 return
             if not self._is_wanted:
                 self.network.wait(until if deadline is None else min(until, deadline))
             self._attends_until = Micros(0)
 
-    def _turn(self) -> None:
-        """Ready batches into the machine, the machine's requests into the network, answers back; without waiting. `io` is held."""
+    def _turn(self) -> Micros:
+        """Ready batches into the machine, the machine's requests into the network, answers back; without waiting. `io` is held.
+
+        Gives the time by which it judged what is due.
+        """
         now = now_us()
         with self.lock:
             late = self.accumulator.expired(Micros(now - self._settings.delivery_timeout_ms * _MS))
@@ -160,6 +172,7 @@ class Sender:
         self._ship(now)
         self._finish(deliver(self.network, self._outbound, now))
         self._ship(now)  # into the room that answers have made
+        return now
 
     def _ship(self, now: Micros) -> bool:
         """Send ready batches, as long as there is room for one more of a partition; whether there were any."""
@@ -232,6 +245,9 @@ class Sender:
             with self.io:
                 self._give_up(ClientClosed(f"the producer's thread broke: {error!r}"))
             self._run_callbacks()
+            self.network.wake()
+            with self.changed:
+                self.changed.notify_all()
             raise
 
     def _work(self) -> None:
@@ -243,13 +259,12 @@ class Sender:
                 is_ours = not self._attending.locked()
                 if is_ours:
                     self._is_wanted = False
-                    self._turn()
-                    until = self._next_turn(is_going_to_sleep=True)
+                    until = self._next_turn(self._turn(), is_going_to_sleep=True)
             if not is_ours:
                 self.network.wake()  # whoever has found `io` held meanwhile relies on somebody who looks again
                 continue
             self._run_callbacks()
-            if not self._is_wanted:
+            if not self._is_wanted and not self.is_closed:
                 self.network.wait(until)
             self._is_asleep = False
             self.waits_until = Micros(0)
@@ -287,11 +302,10 @@ class Sender:
             return True
         return False
 
-    def _next_turn(self, *, is_going_to_sleep: bool = False, is_attending: bool = False) -> Micros:
-        """When there is something to do without anything having happened. `io` is held."""
-        now = now_us()
+    def _next_turn(self, now: Micros, *, is_going_to_sleep: bool = False, is_attending: bool = False) -> Micros:
+        """When there is something to do without anything having happened, of what was not due at `now`, the turn's. `io` is held."""
         outbound = self._outbound.deadline(now)
-        until = self.network.next_event(Micros(now + _SLEEP_US_MAX) if outbound is None else outbound)
+        until = self.network.next_event(Micros(now + _SLEEP_US_MAX) if outbound is None else outbound, now)
         with self.lock:
             lingered = self.accumulator.deadline(now)
             until = until if lingered is None else min(until, lingered)
@@ -299,7 +313,7 @@ class Sender:
                 # Batches come and go: a short sleep is cheaper than being woken for the linger of each. Else no longer than a request
                 # may take: whoever sends one meanwhile need not wake us for its time limit.
                 is_busy, settings = bool(self.accumulator.incomplete), self._settings
-                until = min(until, Micros(now + (max(settings.linger_ms, 1) if is_busy else settings.request_timeout_ms) * _MS))
+                until = min(until, Micros(now_us() + (max(settings.linger_ms, 1) if is_busy else settings.request_timeout_ms) * _MS))
                 # Under the lock: a record that comes later sees it, and wakes us if it cannot wait that long.
                 self.waits_until = until
                 self._is_asleep = True

@@ -173,9 +173,9 @@ class Network:
         """Wait until something was answered, at most until `deadline` (may be past); often returns early with nothing."""
         return self._poll(deadline)
 
-    def next_event(self, until: Micros) -> Micros:
+    def next_event(self, until: Micros, now: Micros) -> Micros:
         """When the network itself has something to do, if that is before `until`."""
-        return self._next_event(until)
+        return self._next_event(until, now)
 
     def wait(self, until: Micros) -> None:
         """Wait until a socket has something, or to be woken. This and `pause` may run beside another thread's calls."""
@@ -222,8 +222,8 @@ class Network:
         assert self._wake_out is not None
         try:
             self._wake_out.send(b"\0")
-        except BlockingIOError:
-            return  # full of wake-ups already
+        except OSError:
+            return  # full of wake-ups already, or closed: nobody waits any more
 
     def close(self) -> None:
         """Close every connection; answers not collected are lost."""
@@ -250,7 +250,7 @@ class Network:
         self._ask_metadata(now)
         if self._answers:
             deadline = now
-        until = self._next_event(deadline)
+        until = self._next_event(deadline, now)
         for key, events in self._selector.select(max(0, until - now) / 1e6):
             if key.data is None:
                 continue  # a wake-up is for the thread that waits
@@ -284,7 +284,7 @@ class Network:
             self._last_error = error
             self.cluster.failed(now)
 
-    def _next_event(self, deadline: Micros) -> Micros:
+    def _next_event(self, deadline: Micros, now: Micros) -> Micros:
         times: list[Micros] = [deadline]
         metadata = self.cluster.deadline()
         connecting = False
@@ -298,7 +298,7 @@ class Network:
         if metadata is not None and not connecting:
             reach = self.cluster.next_reach()
             times.append(metadata if self._links or reach is None else max(metadata, reach))
-        reach = self.cluster.next_reach(now_us())
+        reach = self.cluster.next_reach(now)
         if reach is not None:
             times.append(reach)
         return min(times)

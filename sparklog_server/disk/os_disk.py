@@ -293,7 +293,7 @@ class OsDisk:
             with _Storage(path, "remove"), contextlib.suppress(FileNotFoundError):
                 if target.is_dir() and not target.is_symlink():
                     shutil.rmtree(target)
-                    parents.pop(path, None)
+                    parents = {one: None for one in parents if one != path and not one.startswith(f"{path}/")}
                 else:
                     target.unlink()
                 parents[_parent(path)] = None

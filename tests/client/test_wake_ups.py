@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from sparklog.client.failures import ClientClosed
 from sparklog.client.producer import Producer
 from sparklog.client.sender import Sender
 from sparklog.client.transport import Network
+from sparklog.model import Micros
 from sparklog.wire.messages.init_producer_id import InitProducerIdResponse
 from sparklog.wire.messages.metadata import MetadataRequest, MetadataResponse
 from sparklog.wire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
@@ -132,3 +134,80 @@ def test_a_topic_is_asked_for_though_another_thread_waits_for_a_record(broker: S
             assert pool.submit(producer.partitions_for, "u").result(PATIENCE_S) == [0]
         finally:
             producer.close(0)
+
+
+def test_a_batch_whose_time_comes_between_two_looks_at_the_clock_is_sent(broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[Message] = []
+    two = threading.Event()
+
+    def hear(request: Message) -> bytes:
+        heard.append(request)
+        if len(heard) == 2:
+            two.set()
+        return b""
+
+    broker.handlers["Produce"] = hear
+    broker.handlers["Metadata"] = lambda _: metadata({"t": [1, 1]}, nodes=[(1, broker.port)])
+    producer = Producer(bootstrap_servers=broker.address, request_timeout_ms=60_000, linger_ms=200)
+    next_turn, is_late = Sender._next_turn, threading.Event()
+
+    def late(self: Sender, now: Micros, **how: bool) -> Micros:
+        if is_late.is_set():
+            is_late.clear()
+            threading.Event().wait(0.3)
+        return next_turn(self, now, **how)
+
+    monkeypatch.setattr(Sender, "_next_turn", late)
+    delivery = producer.send("t", b"a", partition=0)
+    with ThreadPoolExecutor(2) as pool:
+        pool.submit(delivery.exception, 60)
+        while not heard:
+            threading.Event().wait(0.01)
+        producer.send("t", b"b", partition=1)
+        is_late.set()
+        pool.submit(producer.partitions_for, "t")
+        pool.submit(delivery.exception, 0.01)  # who begins to wait has the one who attends look
+        try:
+            assert two.wait(PATIENCE_S)
+        finally:
+            producer.close(0)
+
+
+def test_a_close_ends_the_waiting_of_all(broker: ScriptedBroker) -> None:
+    producer = Producer(bootstrap_servers=broker.address, request_timeout_ms=60_000, max_block_ms=60_000)
+    producer.partitions_for("t")
+    del broker.handlers["Metadata"]
+    with ThreadPoolExecutor(2) as pool:
+        waiting = [pool.submit(producer.partitions_for, topic) for topic in ("u", "v")]
+        threading.Event().wait(0.2)
+        producer.close(0)
+        for one in waiting:
+            with pytest.raises(ClientClosed):
+                one.result(PATIENCE_S)
+
+
+@pytest.mark.parametrize("linger_ms", [0, 5])
+@pytest.mark.parametrize("is_waited_for", [True, False])
+def test_a_callback_may_close_the_producer_in_any_thread(broker: ScriptedBroker, linger_ms: int, *, is_waited_for: bool) -> None:
+    acknowledged = ProduceResponse(responses=[TopicProduceResponse(topic_id=TOPIC_ID, partition_responses=[PartitionProduceResponse()])])
+    may_answer, is_closed = threading.Event(), threading.Event()
+
+    def answer(_: Message) -> ProduceResponse:
+        assert may_answer.wait(60)
+        return acknowledged
+
+    broker.handlers["Produce"] = answer
+    producer = Producer(bootstrap_servers=broker.address, request_timeout_ms=60_000, linger_ms=linger_ms)
+
+    def close(*_: object) -> None:
+        producer.close(0)
+        is_closed.set()
+
+    delivery = producer.send("t", b"a", on_delivery=close)
+    with ThreadPoolExecutor(1) as pool:
+        if is_waited_for:
+            pool.submit(delivery.exception, 60)
+            threading.Event().wait(0.1)
+        may_answer.set()
+        assert is_closed.wait(PATIENCE_S)
+    assert delivery.exception(0) is None
