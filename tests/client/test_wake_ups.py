@@ -12,7 +12,7 @@ import pytest
 from sparklog.client.failures import ClientClosed
 from sparklog.client.producer import Producer
 from sparklog.client.sender import Sender
-from sparklog.client.transport import Network
+from sparklog.client.transport import Network, now_us
 from sparklog.model import Micros
 from sparklog.wire.messages.init_producer_id import InitProducerIdResponse
 from sparklog.wire.messages.metadata import MetadataRequest, MetadataResponse
@@ -163,9 +163,11 @@ def test_a_batch_whose_time_comes_between_two_looks_at_the_clock_is_sent(broker:
         pool.submit(delivery.exception, 60)
         while not heard:
             threading.Event().wait(0.01)
+        sent_us = now_us()
         producer.send("t", b"b", partition=1)
+        while now_us() < sent_us + 100_000:
+            threading.Event().wait(0.01)
         is_late.set()
-        pool.submit(producer.partitions_for, "t")
         pool.submit(delivery.exception, 0.01)  # who begins to wait has the one who attends look
         try:
             assert two.wait(PATIENCE_S)
