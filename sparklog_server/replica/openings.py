@@ -1,6 +1,6 @@
 """The logs that jobs begin and take away: a topic of a thousand partitions must not keep a lone client waiting.
 
-    wanted ── few ──► begun in the turn                                    removed ──► renamed (job) ──► files removed (job)
+    wanted ── few ──► begun in the turn                                    removed ──► renamed (job) ──► `Removals`
        └── many ──► queued ──► begun (job), 128 at a time
 
 A job knows files by their paths. So while one may touch the files of a partition its name is held, and no log is begun under it.
@@ -15,7 +15,7 @@ from sparklog_server.disk.door import StorageError
 from sparklog_server.log.log_dir import Wanted
 from sparklog_server.log.partition_log import PartitionLog
 from sparklog_server.log.removal import go_on
-from sparklog_server.replica.directory import Directory, Trace
+from sparklog_server.replica.directory import Directory
 from sparklog_server.replica.removals import Removals
 
 IN_TURN_MAX = 16
@@ -37,9 +37,8 @@ class Openings:
     Invariants: the names of a job that is under way are in `_held`; a queued name is in no job and in no log.
     """
 
-    def __init__(self, removals: Removals, *, tickets: Callable[[], Ticket], trace: Trace) -> None:
+    def __init__(self, removals: Removals, *, tickets: Callable[[], Ticket]) -> None:
         self._tickets = tickets
-        self._trace = trace
         self._queues: dict[Directory, dict[TopicPartition, Wanted]] = {}
         self._creations: dict[Ticket, tuple[Directory, tuple[TopicPartition, ...]]] = {}
         self._renames: dict[Ticket, tuple[Directory, tuple[TopicPartition, ...]]] = {}

@@ -60,7 +60,7 @@ class Partitions:
         self._syncs: dict[Ticket, Directory] = {}
         self._checkpoints: dict[Ticket, Directory] = {}
         self.led: list[Partition] = []
-        self._openings = Openings(removals, tickets=tickets, trace=trace)
+        self._openings = Openings(removals, tickets=tickets)
         self.retention = retention
         self._removals = removals
         self._wanted: dict[TopicPartition, tuple[Uuid, PartitionImage]] = {}
@@ -358,9 +358,7 @@ class Partitions:
 
     def deadline(self) -> Micros | None:
         """When the next sync, checkpoint, compaction or check of retention is due."""
-        earliest = self.retention.deadline()
-        if (removal_us := self._removals.deadline()) is not None:
-            earliest = earlier(removal_us, earliest)
+        earliest = earlier(self.retention.deadline(), self._removals.deadline())
         for directory in self.directories:
             earliest = earlier(earliest, directory.deadline())
         if self.moving is not None:

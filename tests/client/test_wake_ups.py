@@ -4,6 +4,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -96,11 +97,13 @@ def test_an_answer_that_the_background_thread_could_take_reaches_who_waits_for_i
     producer.close(0)
 
 
-def test_a_flush_sends_though_another_thread_waits_for_the_record_before(broker: ScriptedBroker) -> None:
-    first, second = threading.Event(), threading.Event()
+@contextmanager
+def waited_for(broker: ScriptedBroker) -> Iterator[tuple[Producer, ThreadPoolExecutor, threading.Semaphore]]:
+    """A producer of which another thread waits for a record that was heard; the threads for more, and what each further record releases."""
+    heard = threading.Semaphore(0)
 
     def hear(_: Message) -> bytes:
-        (second if first.is_set() else first).set()
+        heard.release()
         return b""
 
     broker.handlers["Produce"] = hear
@@ -108,32 +111,23 @@ def test_a_flush_sends_though_another_thread_waits_for_the_record_before(broker:
     delivery = producer.send("t", b"a")
     with ThreadPoolExecutor(2) as pool:
         pool.submit(delivery.exception, 60)
-        assert first.wait(60)
-        producer.send("t", b"b")
-        pool.submit(producer.flush, 60)
+        assert heard.acquire(timeout=60)
         try:
-            assert second.wait(PATIENCE_S)
+            yield producer, pool, heard
         finally:
             producer.close(0)
+
+
+def test_a_flush_sends_though_another_thread_waits_for_the_record_before(broker: ScriptedBroker) -> None:
+    with waited_for(broker) as (producer, pool, heard):
+        producer.send("t", b"b")
+        pool.submit(producer.flush, 60)
+        assert heard.acquire(timeout=PATIENCE_S)
 
 
 def test_a_topic_is_asked_for_though_another_thread_waits_for_a_record(broker: ScriptedBroker) -> None:
-    first = threading.Event()
-
-    def hear(_: Message) -> bytes:
-        first.set()
-        return b""
-
-    broker.handlers["Produce"] = hear
-    producer = Producer(bootstrap_servers=broker.address, request_timeout_ms=60_000)
-    delivery = producer.send("t", b"a")
-    with ThreadPoolExecutor(2) as pool:
-        pool.submit(delivery.exception, 60)
-        assert first.wait(60)
-        try:
-            assert pool.submit(producer.partitions_for, "u").result(PATIENCE_S) == [0]
-        finally:
-            producer.close(0)
+    with waited_for(broker) as (producer, pool, _):
+        assert pool.submit(producer.partitions_for, "u").result(PATIENCE_S) == [0]
 
 
 def test_a_batch_whose_time_comes_between_two_looks_at_the_clock_is_sent(broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch) -> None:

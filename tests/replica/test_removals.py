@@ -77,7 +77,6 @@ def test_what_is_a_minute_late_goes_without_rests() -> None:
 
 def test_a_step_that_fails_is_told_and_others_go_on() -> None:
     world = World()
-
     world.removals.add(world.removal(2))
     world.removals.add(world.removal(1))
     (run,) = world.removals.due_jobs(world.now)
