@@ -16,11 +16,11 @@ help:
 	@echo 'make demo       the main job on real flights: Spark, a topic, a stream, a Delta table; under two minutes'
 	@echo 'make notebooks  run every notebook, and write them for Jupyter with what they showed into build/notebooks'
 	@echo 'make test       all tests but the long ones'
-	@echo 'make test-long  whole matrices and many seeds'
+	@echo 'make test-long  whole matrices, many seeds and random examples'
 	@echo 'make spark-versions  try the wheel with Spark 4.0 to 4.3, each in an environment of its own (VERSIONS="4.0 4.3" to choose)'
 	@echo 'make lint       ruff, mypy strict, the layer and determinism tests'
 	@echo 'make bench      every benchmark, tables and JSON (BENCH="produce fetch -- --against kafka" to choose)'
-	@echo 'make fuzz       go on from the fuzz corpus until interrupted'
+	@echo 'make fuzz       many random examples of every property, then the fuzz corpus until interrupted'
 	@echo 'make docs       write what is generated from the code: settings pages and samples; check links'
 	@echo 'make wheels     dist/: a compiled wheel and a pure one for places without a compiler'
 
@@ -92,7 +92,8 @@ test: setup
 	@$(PY) -m pytest -m 'not long'
 
 test-long: setup
-	@$(PY) -m pytest -m long
+	@SPARKLOG_EXAMPLES=1 $(PY) -m pytest -m long
+	@SPARKLOG_EXAMPLES=10 $(PY) -m pytest -m 'hypothesis and not long' --timeout 1200
 
 spark-versions: wheels
 	@$(PY) -m tests.spark.versions $(VERSIONS)
@@ -107,6 +108,7 @@ bench: setup
 	@$(PY) -m benchmarks $(BENCH)
 
 fuzz: setup
+	@SPARKLOG_EXAMPLES=100 $(PY) -m pytest -m 'hypothesis and not long' --timeout 7200
 	@$(PY) -m tests.wire.fuzz
 
 docs: setup

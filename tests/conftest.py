@@ -9,6 +9,9 @@ from collections.abc import Generator
 import pytest
 
 from sparklog import kernels
+from tests.properties import load_profile
+
+load_profile()
 
 # Reasons that no set-up can mend.
 OF_THE_MACHINE = ("this file system", "this system")

@@ -20,6 +20,13 @@ FLOAT = 4
 DOUBLE = 5
 BYTES = 6
 STRING = 7
+AVRO_NULL = 8
+FIXED = 9
+ENUM = 10
+UNION = 11
+ARRAY = 12
+MAP = 13
+RECORD = 14
 
 NEVER = 0
 ALWAYS = 1
@@ -34,6 +41,13 @@ cdef enum:
     _DOUBLE = 5
     _BYTES = 6
     _STRING = 7
+    _AVRO_NULL = 8
+    _FIXED = 9
+    _ENUM = 10
+    _UNION = 11
+    _ARRAY = 12
+    _MAP = 13
+    _RECORD = 14
     _ALWAYS = 1
     _PERHAPS = 2
     _PREFIX = 5
@@ -75,10 +89,10 @@ cdef const uint8_t *_read_field(Field *field, int64_t row, const uint8_t *p, con
     cdef int32_t small
     cdef int width
     if field.null_branch >= 0:
-        if p >= end or p[0] > 2 or p[0] & 1:
+        p = sl_varint64(p, end, &number)
+        if p == NULL or number < 0 or number > 1:
             return NULL
-        p += 1
-        if (p - 1)[0] >> 1 == field.null_branch:
+        if number == field.null_branch:
             return p
     if field.sort == _BOOLEAN:
         if p >= end or p[0] > 1:
@@ -187,6 +201,138 @@ cdef void _read_rows(
 
 cdef bytearray _zeros(Py_ssize_t size):
     return bytearray(size)
+
+
+cdef const uint8_t *_walk(const int32_t *program, int32_t at, const uint8_t *p, const uint8_t *end, const uint8_t **fault) noexcept nogil:
+    """The position after one value of the program at `at`; NULL where there is none, and `fault` is where the part begins that is wrong."""
+    cdef const uint8_t *begin = p
+    cdef int64_t number = 0, size = 0
+    cdef int32_t sort = program[at], index
+    fault[0] = begin
+    if sort == _AVRO_NULL:
+        return p
+    if sort == _BOOLEAN:
+        return p + 1 if p < end and p[0] <= 1 else NULL
+    if sort == _FLOAT or sort == _DOUBLE or sort == _FIXED:
+        size = 4 if sort == _FLOAT else 8 if sort == _DOUBLE else program[at + 1]
+        return p + size if size <= end - p else NULL
+    if sort == _RECORD:
+        for index in range(program[at + 1]):
+            p = _walk(program, program[at + 2 + index], p, end, fault)
+            if p == NULL:
+                return NULL
+        return p
+    if sort == _ARRAY or sort == _MAP:
+        return _walk_blocks(program, program[at + 1], sort == _MAP, p, end, fault)
+    p = sl_varint64(p, end, &number)
+    if p == NULL:
+        return NULL
+    if sort == _INT:
+        return p if <int32_t>number == number else NULL
+    if sort == _LONG:
+        return p
+    if sort == _MILLIS:
+        return p if -_MILLIS_MAX <= number <= _MILLIS_MAX else NULL
+    if sort == _ENUM:
+        return p if 0 <= number < program[at + 1] else NULL
+    if sort == _UNION:
+        return _walk(program, program[at + 2 + number], p, end, fault) if 0 <= number < program[at + 1] else NULL
+    if number < 0 or number > end - p or (sort == _STRING and not _is_text(p, number)):
+        return NULL
+    return p + number
+
+
+cdef const uint8_t *_walk_blocks(
+    const int32_t *program, int32_t inner, bint is_map, const uint8_t *p, const uint8_t *end, const uint8_t **fault
+) noexcept nogil:
+    """The position after the blocks of an array or a map, whose items take at least one byte each; else as `_walk`."""
+    cdef const uint8_t *begin
+    cdef int64_t count = 0, size = 0
+    while True:
+        begin = p
+        fault[0] = begin
+        p = sl_varint64(p, end, &count)
+        if p == NULL:
+            return NULL
+        if count == 0:
+            return p
+        if count < 0:  # the block's size in bytes follows, for readers that skip it
+            p = sl_varint64(p, end, &size)
+            if p == NULL or size < 0 or size > end - p:
+                return NULL
+            count = -count
+        if count < 0 or count > end - p:  # the least of all numbers has no opposite
+            return NULL
+        while count > 0:
+            if is_map:
+                begin = p
+                fault[0] = begin
+                p = sl_varint64(p, end, &size)
+                if p == NULL or size < 0 or size > end - p or not _is_text(p, size):
+                    fault[0] = begin
+                    return NULL
+                p += size
+            p = _walk(program, inner, p, end, fault)
+            if p == NULL:
+                return NULL
+            count -= 1
+
+
+cdef int32_t _checked(const int32_t *program, const uint8_t *begin, int32_t start, const uint8_t *end) noexcept nogil:
+    """`start` if one value begins there and ends with the row; -1 less the position of the fault otherwise."""
+    cdef const uint8_t *fault = begin
+    cdef const uint8_t *p = _walk(program, 0, begin + start, end, &fault)
+    if p == end:
+        return start
+    return <int32_t>(-1 - ((fault if p == NULL else p) - begin))
+
+
+cdef void _check_rows(
+    const int32_t *program, int64_t count, const uint8_t *validity, const int32_t *offsets, const uint8_t *content, int64_t start,
+    int prefix, int32_t *starts,
+) noexcept nogil:
+    cdef int64_t row, at
+    cdef const uint8_t *p
+    cdef const uint8_t *end
+    cdef bint is_prefixed
+    for row in range(count):
+        at = start + row
+        starts[row] = 0
+        if validity == NULL or validity[at >> 3] >> (at & 7) & 1:
+            p = content + offsets[at]
+            end = content + offsets[at + 1]
+            is_prefixed = prefix and end - p >= _PREFIX and p[0] == 0
+            starts[row] = -1
+            if is_prefixed:
+                starts[row] = _checked(program, p, _PREFIX, end)
+            if not is_prefixed and prefix != _ALWAYS or is_prefixed and prefix == _PERHAPS and starts[row] < 0:
+                starts[row] = _checked(program, p, 0, end)
+
+
+def check_records(Py_ssize_t count, validity, offsets, content, Py_ssize_t start, program, int prefix):
+    cdef Py_buffer held_validity, held_offsets, held_content, held_program
+    cdef const uint8_t *valid_in = NULL
+    cdef bytearray starts = _zeros(4 * count)
+    PyObject_GetBuffer(offsets, &held_offsets, PyBUF_SIMPLE)
+    PyObject_GetBuffer(content, &held_content, PyBUF_SIMPLE)
+    PyObject_GetBuffer(program, &held_program, PyBUF_SIMPLE)
+    if validity is not None:
+        PyObject_GetBuffer(validity, &held_validity, PyBUF_SIMPLE)
+        valid_in = <const uint8_t *>held_validity.buf
+    try:
+        starts_out = <int32_t *>PyByteArray_AS_STRING(starts)
+        with nogil:
+            _check_rows(
+                <const int32_t *>held_program.buf, count, valid_in, <const int32_t *>held_offsets.buf,
+                <const uint8_t *>held_content.buf, start, prefix, starts_out,
+            )
+        return starts
+    finally:
+        PyBuffer_Release(&held_offsets)
+        PyBuffer_Release(&held_content)
+        PyBuffer_Release(&held_program)
+        if validity is not None:
+            PyBuffer_Release(&held_validity)
 
 
 def read_records(Py_ssize_t count, validity, offsets, content, Py_ssize_t start, fields, int prefix):

@@ -1,6 +1,11 @@
 """The plain-Python twin of the `avro` kernel: flat records in Avro's binary encoding to Arrow-layout columns.
 
 Source: Apache Avro 1.12, "Binary encoding". A field is (sort, branch of null in its union or -1, whether its column is built).
+
+A program is a schema of any shape as int32 numbers: the sort of a node and what follows from it, children as their index in the program.
+
+    BOOLEAN … STRING, AVRO_NULL          FIXED size          ENUM symbols          ARRAY child, MAP child (of its values)
+    UNION branches child…           RECORD fields child…
 """
 
 from collections.abc import Sequence
@@ -19,6 +24,13 @@ FLOAT = 4
 DOUBLE = 5
 BYTES = 6
 STRING = 7
+AVRO_NULL = 8
+FIXED = 9
+ENUM = 10
+UNION = 11
+ARRAY = 12
+MAP = 13
+RECORD = 14
 
 NEVER = 0
 ALWAYS = 1
@@ -57,6 +69,105 @@ def read_records(
             if column is not None:
                 column.end(row)
     return valid, [None if column is None else column.parts() for column in made], refused
+
+
+def check_records(
+    count: int, validity: Buffer | None, offsets: Buffer, content: Buffer, start: int, program: Buffer, prefix: int
+) -> bytearray:
+    """Where in each of the rows `[start, start + count)` a value of `program` begins, as int32: 0, or 5 behind a schema's id.
+
+    -1 - p says that there is none, and that what is wrong begins at byte p of the row; 0 stands for a null row too. The items of an
+    array must take at least one byte each. A value must fill its row; its text is UTF-8, and its numbers are within their type.
+    """
+    numbers = memoryview(program).cast("B").cast("i")
+    starts = bytearray(4 * count)
+    for row in range(count):
+        at = start + row
+        if validity is None or validity[at >> 3] >> (at & 7) & 1:
+            first, end = unpack_from("=ii", offsets, 4 * at)
+            pack_into("=i", starts, 4 * row, _start_of(numbers, bytes(content[first:end]), prefix))
+    return starts
+
+
+class _Fault(Exception):
+    """No value begins at the position that is its argument."""
+
+
+def _start_of(program: memoryview, content: bytes, prefix: int) -> int:
+    is_prefixed = prefix != NEVER and len(content) >= _PREFIX and content[0] == 0
+    found = _checked(program, content, _PREFIX) if is_prefixed else -1
+    if (not is_prefixed and prefix != ALWAYS) or (is_prefixed and prefix == PERHAPS and found < 0):
+        found = _checked(program, content, 0)
+    return found
+
+
+def _checked(program: memoryview, content: bytes, start: int) -> int:
+    try:
+        end = _walk(program, 0, content, start)
+    except _Fault as fault:
+        position: int = fault.args[0]
+        return -1 - position
+    return start if end == len(content) else -1 - end
+
+
+def _walk(program: memoryview, node: int, content: bytes, at: int) -> int:
+    """The position after one value; _Fault where there is none."""
+    sort = program[node]
+    if sort == AVRO_NULL:
+        return at
+    if sort == RECORD:
+        for child in program[node + 2 : node + 2 + program[node + 1]]:
+            at = _walk(program, child, content, at)
+        return at
+    if sort in (ARRAY, MAP):
+        return _walk_blocks(program, program[node + 1], content, at, is_map=sort == MAP)
+    if sort == FIXED:
+        return at + _within(program[node + 1], content, at, at)
+    if sort not in (ENUM, UNION):
+        read = _value(content, at, sort)
+        if read is None:
+            raise _Fault(at)
+        return read[1]
+    number, after = _number(content, at)
+    if not 0 <= number < program[node + 1]:
+        raise _Fault(at)
+    return after if sort == ENUM else _walk(program, program[node + 2 + number], content, after)
+
+
+def _walk_blocks(program: memoryview, inner: int, content: bytes, at: int, *, is_map: bool) -> int:
+    while True:
+        begin = at
+        count, at = _number(content, begin)
+        if count == 0:
+            return at
+        if count < 0:  # the block's size in bytes follows, for readers that skip it
+            try:
+                size, at = _number(content, at)
+                _within(size, content, at, begin)
+            except _Fault:
+                raise _Fault(begin) from None
+            count = -count
+        _within(count, content, at, begin)
+        for _ in range(count):
+            if is_map:
+                key = _value(content, at, STRING)
+                if key is None:
+                    raise _Fault(at)
+                at = key[1]
+            at = _walk(program, inner, content, at)
+
+
+def _number(content: bytes, at: int) -> tuple[int, int]:
+    read = _varint(content, at)
+    if read is None:
+        raise _Fault(at)
+    return read
+
+
+def _within(size: int, content: bytes, at: int, begin: int) -> int:
+    if not 0 <= size <= len(content) - at:
+        raise _Fault(begin)
+    return size
 
 
 class _Column:
@@ -104,10 +215,11 @@ def _fields(content: bytes, at: int, fields: Sequence[Field]) -> list[int | byte
     values: list[int | bytes | None] = []
     for sort, null_branch, _ in fields:
         if null_branch >= 0:
-            if content[at : at + 1] not in (b"\0", b"\2"):
+            branch = _varint(content, at)
+            if branch is None or branch[0] not in (0, 1):
                 return None
-            at += 1
-            if content[at - 1] >> 1 == null_branch:
+            at = branch[1]
+            if branch[0] == null_branch:
                 values.append(None)
                 continue
         read = _value(content, at, sort)

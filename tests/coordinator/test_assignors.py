@@ -1,11 +1,12 @@
 """The server-side assignors: one owner each, balance, few moves, and the same answer every time."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.model import Uuid
 from sparklog_server.coordinator.group.assignors import ASSIGNORS, Subscriber, Target, assign_range, assign_uniform
+from tests.properties import examples
 
 TOPICS = [Uuid(bytes([index]) * 16) for index in range(6)]
 A, B, C = TOPICS[:3]
@@ -107,7 +108,7 @@ def check_owners(group: list[Subscriber], counts: dict[Uuid, int], targets: dict
 
 
 @given(groups(alike=True))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_uniform_is_balanced_and_moves_no_more_than_balance_takes(case: tuple[list[Subscriber], dict[Uuid, int]]) -> None:
     group, counts = case
     targets = assign_uniform(group, counts)
@@ -126,7 +127,7 @@ def test_uniform_is_balanced_and_moves_no_more_than_balance_takes(case: tuple[li
 
 
 @given(groups(alike=False))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_uniform_with_uneven_subscriptions_leaves_no_topic_out_of_balance(case: tuple[list[Subscriber], dict[Uuid, int]]) -> None:
     group, counts = case
     targets = assign_uniform(group, counts)
@@ -142,7 +143,7 @@ def test_uniform_with_uneven_subscriptions_leaves_no_topic_out_of_balance(case: 
 
 
 @given(groups(alike=False))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_range_splits_each_topic_evenly_among_its_subscribers(case: tuple[list[Subscriber], dict[Uuid, int]]) -> None:
     group, counts = case
     targets = assign_range(group, counts)
@@ -153,7 +154,7 @@ def test_range_splits_each_topic_evenly_among_its_subscribers(case: tuple[list[S
 
 
 @given(groups(alike=False), st.randoms(use_true_random=False), st.sampled_from(["uniform", "range"]))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_the_order_in_which_members_are_listed_does_not_matter(
     case: tuple[list[Subscriber], dict[Uuid, int]], random: object, name: str
 ) -> None:

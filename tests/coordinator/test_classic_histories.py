@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from sparklog.errors import ErrorCode
@@ -17,6 +17,7 @@ from sparklog.wire.schema import Message
 from sparklog_server.coordinator.group.settings import GroupSettings
 from sparklog_server.coordinator.shard import Decision
 from tests.coordinator.groups import GroupWorld, told_record
+from tests.properties import examples
 
 CLIENTS = 5
 PARTITIONS = 7
@@ -234,7 +235,7 @@ def _end(group: Group) -> None:
     assert (state, members) in [("Empty", []), ("Dead", [])], "members outlive their sessions"
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(150, suppress_health_check=list(HealthCheck))
 @given(HISTORIES, SIZES)
 def test_every_history_agrees_answers_everyone_once_and_survives_a_reload(
     history: list[tuple[Callable[..., None], *tuple[object, ...]]], size_max: int
@@ -243,7 +244,7 @@ def test_every_history_agrees_answers_everyone_once_and_survives_a_reload(
 
 
 @pytest.mark.long
-@settings(max_examples=5_000, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(5_000, suppress_health_check=list(HealthCheck))
 @given(HISTORIES, SIZES)
 def test_many_histories_agree_answer_everyone_once_and_survive_a_reload(
     history: list[tuple[Callable[..., None], *tuple[object, ...]]], size_max: int

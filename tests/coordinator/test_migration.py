@@ -3,7 +3,7 @@
 from itertools import count
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sparklog.errors import ErrorCode
@@ -21,6 +21,7 @@ from sparklog.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequest
 from sparklog_server.coordinator.group.modern import ModernGroup
 from tests.coordinator.modern_clients import ModernClient, Place
 from tests.coordinator.modern_world import ModernWorld
+from tests.properties import examples
 
 PROTOCOL = "cooperative"
 REJOIN = {ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION}
@@ -246,13 +247,13 @@ def run(history: list[tuple[str, int]]) -> None:
 @example([("join_classic", 0), ("round", 0), ("round", 0), ("round", 0), ("join", 0), ("leave", 0), ("join", 0)])
 # The answer that takes something from a cooperative member is still on its way to it.
 @example([("join_classic", 0), ("join_classic", 0), ("classic_acts", 0), ("round", 5), ("join", 0)])
-@settings(max_examples=50, deadline=None)
+@examples(50)
 def test_in_a_group_of_both_protocols_no_partition_has_two_owners_and_in_the_end_each_has_one(history: list[tuple[str, int]]) -> None:
     run(history)
 
 
 @pytest.mark.long
 @given(steps)
-@settings(max_examples=2_000, deadline=None)
+@examples(2_000)
 def test_no_partition_has_two_owners_in_thousands_of_mixed_histories(history: list[tuple[str, int]]) -> None:
     run(history)

@@ -4,11 +4,12 @@ import re
 from itertools import count
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.coordinator.modern_clients import ModernClient, Place
 from tests.coordinator.modern_world import ModernWorld
+from tests.properties import examples
 
 TOPICS = ("a", "b", "ab")
 SUBSCRIPTIONS = [(("a",), ""), (("a", "b"), ""), (("b",), "a.*"), ((), "a.*"), ((), ""), (("ab", "a"), ""), ((), "[ab]+")]
@@ -170,13 +171,13 @@ def run(history: list[Step], assignment_interval_ms: int) -> None:
 
 @given(steps, st.sampled_from([0, 1_000]))
 @example([("join", 0), ("join", 1), ("away", 0), ("join_static", 1), ("away", 2), ("join_static", 1)], 0)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_no_partition_has_two_owners_and_in_the_end_each_has_one(history: list[Step], assignment_interval_ms: int) -> None:
     run(history, assignment_interval_ms)
 
 
 @pytest.mark.long
 @given(steps, st.sampled_from([0, 1_000]))
-@settings(max_examples=3_000, deadline=None)
+@examples(3_000)
 def test_no_partition_has_two_owners_in_thousands_of_histories(history: list[Step], assignment_interval_ms: int) -> None:
     run(history, assignment_interval_ms)

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sparklog.kernels import avro_reference as reference
@@ -133,7 +133,7 @@ def test_a_value_that_does_not_fit_its_type_is_refused_and_its_neighbours_are_re
     assert tuple(map(bytes, columns[2])) == (b"\1", b"\1")
 
 
-@settings(deadline=None)
+@example(([(reference.INT, 1, False)], [b"\x00\x80\x80\x80\x80\x01"]), SchemaIdPrefix.AUTO)
 @given(records(), st.sampled_from(SchemaIdPrefix))
 def test_a_flat_record_is_what_fastavro_makes_of_it(
     made: tuple[list[tuple[int, int, bool]], list[bytes | None]], prefix: SchemaIdPrefix

@@ -7,12 +7,13 @@ from struct import pack_into
 from types import ModuleType
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.kernels import clean_reference as reference
 from sparklog.record.batch import build_batch, decode_records, read_header
 from tests.kernels.hostile import damages, interesting, reseal
+from tests.properties import examples
 
 try:
     compiled: ModuleType | None = import_module("sparklog.kernels.clean_compiled")
@@ -71,7 +72,7 @@ def outcome(clean: ModuleType, log: bytearray, limit: int, start: int, keep_end:
 
 
 @needs_compiled
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(histories, st.integers(1, 8), st.integers(0, 8), st.integers(0, 20), st.sampled_from([0, 200, 4000]), st.sampled_from([0, 9, 4000]))
 def test_twins_agree_on_what_stays(history: list[object], limit: int, start: int, keep_end: int, room: int, growth: int) -> None:
     log = build(history)  # type: ignore[arg-type]
@@ -81,7 +82,7 @@ def test_twins_agree_on_what_stays(history: list[object], limit: int, start: int
 
 
 @needs_compiled
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(histories, damages, st.integers(0, 3), st.integers(0, 70))
 def test_twins_refuse_the_same_bytes(history: list[object], damage: list[tuple[float, int]], whose_crc: int, cut: int) -> None:
     log = build(history)  # type: ignore[arg-type]

@@ -7,13 +7,14 @@ from itertools import accumulate
 from types import ModuleType
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.kernels import columns_reference as reference
 from sparklog.record.batch import build_batch
 from sparklog.record.compression import Codec, decompress
 from tests.kernels.hostile import Fields, damaged, damages, one_batch, outcome, record_lists, reseal, timestamps
+from tests.properties import examples
 
 try:
     compiled: ModuleType | None = import_module("sparklog.kernels.columns_compiled")
@@ -61,7 +62,7 @@ def test_twins_agree_on_murmur2(key: bytes) -> None:
 
 
 @needs_compiled
-@settings(max_examples=400)
+@examples(400)
 @given(
     st.lists(st.tuples(record_lists, bits, st.integers(-1, 2)), max_size=5),
     damages,
@@ -103,7 +104,7 @@ def test_twins_agree_on_columns(
 
 
 @needs_compiled
-@settings(max_examples=200)
+@examples(200)
 @given(st.binary(max_size=90), st.integers(0, 63), st.integers(0, 6))
 def test_twins_agree_on_random_bytes_behind_a_right_header(content: bytes, wanted: int, count: int) -> None:
     assert compiled is not None
@@ -167,7 +168,7 @@ def fixed_slice(column: Sequence[int | None], kind: str, before: int) -> tuple[b
 
 
 @needs_compiled
-@settings(max_examples=300)
+@examples(300)
 @given(
     st.lists(st.tuples(record_lists.map(lambda fields: fields[0]), st.none() | st.integers(-1, 4), st.none() | timestamps), max_size=30),
     st.integers(0, 9),

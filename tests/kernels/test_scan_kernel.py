@@ -6,12 +6,13 @@ from types import ModuleType
 
 import pytest
 from crc32c import crc32c
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.kernels import scan_reference as reference
 from sparklog.record.batch import Record, build_batch
 from tests.kernels.hostile import Fields, contents, damaged, damages, names, one_batch, outcome, record_lists, reseal, timestamps
+from tests.properties import examples
 
 try:
     compiled: ModuleType | None = import_module("sparklog.kernels.scan_compiled")
@@ -42,7 +43,7 @@ def test_crc_is_that_of_the_library(content: bytes, seed: int) -> None:
 
 
 @needs_compiled
-@settings(max_examples=200)
+@examples(200)
 @given(record_lists, attributes, damages, st.integers(0, 3), st.booleans(), st.booleans())
 def test_twins_agree_on_checked_batches(
     fields: list[Fields], bits: int, damage: list[tuple[float, int]], cut: int, is_resealed: bool, require_keys: bool
@@ -55,7 +56,7 @@ def test_twins_agree_on_checked_batches(
 
 
 @needs_compiled
-@settings(max_examples=200)
+@examples(200)
 @given(st.binary(max_size=60), st.integers(-2, 9), st.integers(-(2**63), 2**63 - 1), st.booleans(), st.integers(-1, 4))
 def test_twins_agree_on_random_bytes_as_records(content: bytes, count: int, base_timestamp: int, require_keys: bool, position: int) -> None:
     assert compiled is not None
@@ -66,7 +67,7 @@ def test_twins_agree_on_random_bytes_as_records(content: bytes, count: int, base
 
 
 @needs_compiled
-@settings(max_examples=200)
+@examples(200)
 @given(record_lists, damages, st.integers(0, 15), st.none() | timestamps, timestamps, timestamps)
 def test_twins_agree_on_where_timestamps_are_found_and_which_are_out_of_bounds(
     fields: list[Fields], damage: list[tuple[float, int]], start: int, append_timestamp: int | None, least: int, greatest: int
@@ -91,7 +92,7 @@ def test_the_first_record_that_is_late_enough_is_found_and_those_out_of_bounds_a
 
 
 @needs_compiled
-@settings(max_examples=200)
+@examples(200)
 @given(record_lists, damages, st.integers(0, 15), st.none() | timestamps)
 def test_twins_agree_on_read_records(
     fields: list[Fields], damage: list[tuple[float, int]], start: int, append_timestamp: int | None
@@ -103,7 +104,7 @@ def test_twins_agree_on_read_records(
 
 
 @needs_compiled
-@settings(max_examples=200)
+@examples(200)
 @given(st.lists(record_lists, max_size=4), damages, st.integers(0, 90), st.booleans(), st.integers(-1, 3))
 def test_twins_agree_on_headers(
     batches: list[list[Fields]], damage: list[tuple[float, int]], cut: int, verify_crc: bool, position: int
@@ -114,7 +115,7 @@ def test_twins_agree_on_headers(
 
 
 @needs_compiled
-@settings(max_examples=200)
+@examples(200)
 @given(st.lists(record_lists, max_size=4), damages, st.integers(0, 90))
 def test_twins_agree_on_the_span_of_batches(batches: list[list[Fields]], damage: list[tuple[float, int]], cut: int) -> None:
     assert compiled is not None

@@ -1,6 +1,6 @@
 """Lookups by timestamp: the first record that is as late, whatever order the timestamps came in."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.effects import take_all
@@ -15,11 +15,12 @@ from sparklog_server.log.swap import commit
 from sparklog_server.log.time_lookup import TimeSearch, max_timestamp, offset_for_timestamp
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.log.logs import EPOCH, NOW, START_MS, batch, new_log, open_log, records_of, sync
+from tests.properties import examples
 
 TIMES = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 4)), min_size=1, max_size=150)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(TIMES, st.booleans(), st.booleans(), st.integers(0, 100))
 def test_the_first_record_at_or_after_a_timestamp_is_found(
     times: list[tuple[int, int]], is_synced: bool, is_reopened: bool, cut: int

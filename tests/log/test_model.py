@@ -10,7 +10,7 @@ from typing import NamedTuple
 import hypothesis.strategies as st
 import msgspec
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from sparklog.model import Instant, LeaderEpoch, Micros, Millis, Offset
@@ -24,6 +24,7 @@ from sparklog_server.log.txn_index import AbortedTxn
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.log.compacting import compact
 from tests.log.logs import START_MS, batch, open_log, read_all, sync
+from tests.properties import examples
 
 SLOTS = st.sampled_from([-1, -1, 0, 1])
 KEYS = st.sampled_from([b"k", b"k", b"l", b"m"])
@@ -421,12 +422,10 @@ class LogMachine(RuleBasedStateMachine):
 
 
 TestLogMatchesAPlainList = LogMachine.TestCase
-TestLogMatchesAPlainList.settings = settings(
-    max_examples=100, stateful_step_count=50, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
-)
+TestLogMatchesAPlainList.settings = examples(100, stateful_step_count=50, suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 class TestLogMatchesAPlainListForLong(LogMachine.TestCase):
-    settings = settings(max_examples=1000, stateful_step_count=80, deadline=None, suppress_health_check=list(HealthCheck))
+    settings = examples(1000, stateful_step_count=80, suppress_health_check=list(HealthCheck))

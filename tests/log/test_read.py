@@ -1,7 +1,7 @@
 """Reading by offset: whole batches, never more than asked for, always the same as a full scan says."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.model import Offset
@@ -10,6 +10,7 @@ from sparklog_server.log.partition_log import OffsetOutOfRange, PartitionLog
 from sparklog_server.log.settings import LogSettings
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.log.logs import EPOCH, NOW, SMALL, Place, batch, new_log, open_log, read_all, sync
+from tests.properties import examples
 
 SHAPES = st.lists(st.tuples(st.integers(1, 5), st.integers(0, 400)), min_size=1, max_size=120)
 
@@ -25,7 +26,7 @@ def expected(places: list[Place], start: int, limit: int) -> list[Place]:
     return [place for place in places if place.next_offset > start and place.next_offset <= limit]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(SHAPES, st.data())
 def test_a_read_gives_what_a_full_scan_gives(shapes: list[tuple[int, int]], data: st.DataObject) -> None:
     disk = SimulatedDisk()

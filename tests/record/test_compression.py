@@ -9,11 +9,12 @@ import cramjam
 import lz4.frame
 import pytest
 import zstandard
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.errors import DecodeError
 from sparklog.record.compression import RATIO_FREE_BYTES, RATIO_MAX, Codec, compress, decompress
+from tests.properties import examples
 
 CODECS = [codec for codec in Codec if codec is not Codec.NONE]
 every_codec = pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
@@ -22,7 +23,7 @@ TEXT = b"".join(b'{"id": %d, "name": "sparklog"}\n' % i for i in range(5000))
 
 @every_codec
 @given(st.binary(max_size=2000), st.integers(1, 60))
-@settings(max_examples=40)
+@examples(40)
 def test_what_was_compressed_comes_back(codec: Codec, content: bytes, times: int) -> None:
     assert bytes(decompress(codec, compress(codec, content * times))) == content * times
 
@@ -39,7 +40,7 @@ def test_none_changes_nothing() -> None:
 
 @every_codec
 @given(st.data())
-@settings(max_examples=60)
+@examples(60)
 def test_damaged_data_is_an_error_and_never_too_much(codec: Codec, data: st.DataObject) -> None:
     hurt = bytearray(compress(codec, TEXT[:3000]))
     for _ in range(data.draw(st.integers(1, 3))):

@@ -10,7 +10,7 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import DataType
 
@@ -22,6 +22,7 @@ from sparklog.spark.formats.json_text import FEW_ROWS, ROWS, JsonDecoder
 from sparklog.spark.formats.names import SchemaIdPrefix
 from sparklog.spark.formats.text import TextDecoder
 from sparklog.spark.formats.types import arrow_type, nullable
+from tests.properties import examples
 
 MOMENT = datetime.datetime(2026, 1, 2, 3, 4, 5, 678901, datetime.UTC)
 PREFIX = b"\0" + (42).to_bytes(4, "big")
@@ -190,7 +191,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.lists(JSON.map(lambda value: json.dumps(value).encode()) | st.binary(max_size=8), max_size=6))
 def test_whole_blocks_and_single_rows_are_read_alike(values: list[bytes]) -> None:
     kind = nullable(parse_schema("a BIGINT, b DOUBLE, s STRING, t TIMESTAMP"))
@@ -314,7 +315,7 @@ def test_a_schema_that_has_no_columns_says_why(schema: str, said: str) -> None:
         avro_type(schema)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.lists(st.binary(max_size=40), max_size=5))
 def test_no_bytes_end_avro_decoding(values: Sequence[bytes]) -> None:
     decoded(avro_decoder(ORDER), *values)

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from google.protobuf import descriptor_pb2, message_factory, timestamp_pb2, wrappers_pb2
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.spark.formats.ddl import parse_schema
@@ -15,6 +15,7 @@ from sparklog.spark.formats.decoded import Decoded
 from sparklog.spark.formats.names import SchemaIdPrefix
 from sparklog.spark.formats.prefix import message_indexes
 from sparklog.spark.formats.protobuf import ProtobufDecoder, message_descriptor, protobuf_type
+from tests.properties import examples
 
 F = descriptor_pb2.FieldDescriptorProto
 PREFIX = b"\0\0\0\0\x2a"
@@ -173,7 +174,7 @@ def test_a_message_is_named_fully_or_by_its_last_part_and_must_be_one() -> None:
         message_descriptor("AAAA", "Order")
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.lists(st.binary(max_size=40), max_size=5))
 def test_no_bytes_end_protobuf_decoding(values: list[bytes]) -> None:
     assert len(decoded(*values).array) == len(values)

@@ -1,6 +1,7 @@
 """Avro's binary encoding as columns, and Avro's schemas as Spark types, as `from_avro` has them.
 
-Flat records go through a kernel, see `avro_flat`; fastavro decodes all other schemas, one value after another, and what the kernel refuses.
+Flat records go through a kernel, see `avro_flat`; fastavro decodes all other schemas, one value after another. What it decodes a kernel
+has checked, see `avro_program`.
 
 null | T       T, may be null             int | long, float | double    the wider one        other unions    refused
 enum, uuid     string                     date, timestamp-*             date, timestamp, timestamp_ntz
@@ -9,7 +10,7 @@ fixed, bytes   binary, or decimal         time-*                        int (mil
 
 import io
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -33,10 +34,12 @@ from pyspark.sql.types import (
 )
 
 from sparklog.errors import SettingsError
-from sparklog.spark.formats.avro_flat import FlatRecords, together
+from sparklog.kernels import avro
+from sparklog.spark.formats.avro_flat import PREFIXES, FlatRecords, together
+from sparklog.spark.formats.avro_program import program_of
 from sparklog.spark.formats.decoded import Decoded, reason_of
 from sparklog.spark.formats.names import SchemaIdPrefix
-from sparklog.spark.formats.prefix import SIZE, is_prefixed
+from sparklog.spark.formats.prefix import is_prefixed
 from sparklog.spark.formats.types import arrow_type
 
 Schema = str | dict[str, Any] | list[Any]
@@ -90,6 +93,7 @@ class AvroDecoder:
         self._in_millis = types.has_millis
         self._read_type = _read_type(types.plain, wanted, types.named) if types.has_millis else self._type
         self._prefix = prefix
+        self._program = memoryview(program_of(types.plain, types.named))
         self._flat = FlatRecords.of(types.plain, wanted, prefix)
 
     def decode(self, values: pa.Array) -> Decoded:
@@ -98,26 +102,34 @@ class AvroDecoder:
         made, rows = self._flat.decode(values)
         if not rows:
             return Decoded(made, {})
-        # The kernel refuses more than is wrong; whether and why is for fastavro to say.
+        # What is wrong, and where, is told by the check of any schema.
         again = self._by_fastavro(values.take(pa.array(rows, pa.int64())))
         return Decoded(together(made, rows, again.array), {rows[row]: reason for row, reason in again.refused.items()})
 
     def _by_fastavro(self, values: pa.Array) -> Decoded:
         made: list[object] = []
         refused: dict[int, str] = {}
-        for row, content in enumerate(values.to_pylist()):
+        for row, (content, start) in enumerate(zip(values.to_pylist(), self._starts(values), strict=True)):
             value = None
             if content is not None:
                 try:
-                    value = self._value(content)
+                    value = self._value(content, start)
                 except Exception as error:
-                    # fastavro tells of bad bytes by whatever its reading runs into: EOFError, IndexError, ValueError, struct.error …
+                    # Of what the kernel lets pass fastavro refuses a decimal that is none, say, by any kind of exception.
                     refused[row] = f"not Avro of this schema: {reason_of(error)}"
             made.append(value)
         try:
             return Decoded(pa.array(made, self._read_type).cast(self._type), refused)
         except (pa.ArrowException, ValueError, OverflowError):
             return self._one_by_one(made, refused)
+
+    def _starts(self, values: pa.Array) -> Sequence[int]:
+        """Where in each row its value begins; below 0 where there is none, see `check_records`."""
+        validity, offsets, content = values.buffers()
+        if len(values) == 0 or offsets is None:
+            return [0] * len(values)
+        starts = avro.check_records(len(values), validity, offsets, content or b"", values.offset, self._program, PREFIXES[self._prefix])
+        return memoryview(starts).cast("i")
 
     def _one_by_one(self, made: list[object], refused: dict[int, str]) -> Decoded:
         """For values that are Avro and still no such column: a time beyond 64 bits of microseconds, a decimal of too many digits."""
@@ -130,26 +142,20 @@ class AvroDecoder:
                 arrays.append(pa.nulls(1, self._type))
         return Decoded(pa.concat_arrays(arrays), refused)
 
-    def _value(self, content: bytes) -> object:
-        if self._prefix is SchemaIdPrefix.NEVER or not is_prefixed(content):
-            if self._prefix is SchemaIdPrefix.ALWAYS:
+    def _value(self, content: bytes, start: int) -> object:
+        if start < 0:
+            if self._prefix is SchemaIdPrefix.ALWAYS and not is_prefixed(content):
                 raise ValueError("the schema id before the content is missing")
-            return self._whole(content, 0)
-        if self._prefix is SchemaIdPrefix.ALWAYS:
-            return self._whole(content, SIZE)
-        try:
-            return self._whole(content, SIZE)
-        except Exception:
-            # Plain Avro may begin with a zero byte, too.
-            return self._whole(content, 0)
-
-    def _whole(self, content: bytes, start: int) -> object:
+            raise ValueError(_fault(content, -1 - start))
         stream = io.BytesIO(content)
         stream.seek(start)
-        value = self._read(stream, self._schema)
-        if stream.tell() != len(content):
-            raise ValueError(f"{len(content) - stream.tell()} bytes are left after the value")
-        return value
+        return self._read(stream, self._schema)
+
+
+def _fault(content: bytes, position: int) -> str:
+    if position == len(content):
+        return f"the value ends after {len(content)} bytes, before the record does"
+    return f"byte {position} of {len(content)} begins no value that the schema allows there: {content[position : position + 8].hex(' ')}"
 
 
 class _Types:

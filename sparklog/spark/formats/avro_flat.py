@@ -7,19 +7,11 @@ import pyarrow as pa
 from pyspark.sql.types import DataType, StructType
 
 from sparklog.kernels import avro
+from sparklog.spark.formats.avro_program import SORTS
 from sparklog.spark.formats.names import SchemaIdPrefix
 from sparklog.spark.formats.types import arrow_type
 
-_SORTS: Final = {
-    "boolean": avro.BOOLEAN,
-    "int": avro.INT,
-    "long": avro.LONG,
-    "float": avro.FLOAT,
-    "double": avro.DOUBLE,
-    "bytes": avro.BYTES,
-    "string": avro.STRING,
-}
-_PREFIXES: Final = {SchemaIdPrefix.NEVER: avro.NEVER, SchemaIdPrefix.ALWAYS: avro.ALWAYS, SchemaIdPrefix.AUTO: avro.PERHAPS}
+PREFIXES: Final = {SchemaIdPrefix.NEVER: avro.NEVER, SchemaIdPrefix.ALWAYS: avro.ALWAYS, SchemaIdPrefix.AUTO: avro.PERHAPS}
 
 
 class FlatRecords:
@@ -30,7 +22,7 @@ class FlatRecords:
         self._fields = list(fields)
         self._places = places
         self._kind = kind
-        self._prefix = _PREFIXES[prefix]
+        self._prefix = PREFIXES[prefix]
 
     @classmethod
     def of(cls, plain: Any, wanted: DataType, prefix: SchemaIdPrefix) -> Self | None:
@@ -80,6 +72,6 @@ def _sort(plain: Any) -> tuple[int, int] | None:
         return None if read is None or read[1] >= 0 else (read[0], null_branch)
     if isinstance(plain, str):
         plain = {"type": plain}
-    if plain.get("logicalType") is not None or plain["type"] not in _SORTS:
+    if plain.get("logicalType") is not None or plain["type"] not in SORTS:
         return None
-    return (avro.MILLIS if plain.get("unit") == "ms" else _SORTS[plain["type"]]), -1
+    return (avro.MILLIS if plain.get("unit") == "ms" else SORTS[plain["type"]]), -1
