@@ -6,11 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import sparklog
 from examples import batch, sql, stream, upserts
 from examples.local_spark import has_delta
+from tests.documents import blocks
 from tests.spark.conftest import MakeTopic
 from tests.tools import PROJECT
 
@@ -86,3 +87,15 @@ def test_a_stream_into_delta(servers: str, make_topic: MakeTopic, tmp_path: Path
         "        assert rows.count() == rows.select('partition', 'offset').distinct().count() == count\n"
     )
     run("-c", code, servers, make_topic(2), str(tmp_path), cwd=tmp_path)
+
+
+def test_the_block_of_readme(spark: SparkSession, servers: str, make_topic: MakeTopic) -> None:
+    topic = make_topic()
+    (block,) = [block for block in blocks("README.md") if "spark.readStream" in block.text]
+    text = block.text.replace("localhost:9092", servers).replace('"subscribe", "flights"', f'"subscribe", "{topic}"')
+    assert topic in text
+    names: dict[str, object] = {"spark": spark}
+    exec(compile(text, "README.md", "exec"), names)
+    flights = names["flights"]
+    assert isinstance(flights, DataFrame)
+    assert flights.isStreaming

@@ -1,0 +1,147 @@
+"""Every block of README and of the page on the command line runs as it stands there, and prints what it shows in kind."""
+
+import contextlib
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import sparklog
+from sparklog import Producer
+from sparklog.local_broker import EmbeddedBroker
+from tests.cli.conftest import PROGRAM
+from tests.documents import blocks, commands
+
+TABLE = "┏"
+ADDRESS = "localhost:9092"
+
+
+class Shell:
+    """Runs lines of a shell in which `sparklog` is the command, and the broker of this test the one that it finds."""
+
+    def __init__(self, directory: Path, broker: EmbeddedBroker) -> None:
+        program = directory / "sparklog"
+        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{PROGRAM}" "$@"\n')
+        program.chmod(0o755)
+        self._directory = directory
+        self._environment = os.environ | {
+            "PATH": f"{directory}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+            "SPARKLOG_BOOTSTRAP_SERVER": broker.bootstrap_servers,
+            "COLUMNS": "200",
+        }
+
+    def run(self, line: str, *, is_terminal: bool = False) -> tuple[int, str]:
+        """The exit code, and what was printed."""
+        command = ["bash", "-o", "pipefail", "-c", line]
+        if not is_terminal:
+            done = subprocess.run(
+                command,
+                cwd=self._directory,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+            return done.returncode, done.stdout
+        ours, theirs = pty.openpty()
+        with subprocess.Popen(
+            command, cwd=self._directory, env=self._environment, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs
+        ) as child:
+            os.close(theirs)
+            printed = b""
+            with contextlib.suppress(OSError):  # EIO is the end of a terminal
+                while piece := os.read(ours, 1 << 16):
+                    printed += piece
+            os.close(ours)
+            return child.wait(), re.sub(r"\x1b\[[\d;]*m", "", printed.decode())
+
+
+def kind(line: str) -> object:
+    """What a line of output has in common with the same line of another run: its columns, keys or words."""
+    if line.startswith("{"):
+        return sorted(json.loads(line))
+    if line.startswith("┃"):
+        return line.replace("┃", " ").split()
+    if "\t" in line:
+        return [_kind_of_field(field) for field in line.split("\t")]
+    return re.sub(r"\d+", "0", line)
+
+
+def _kind_of_field(field: str) -> str:
+    if re.fullmatch(r"-?\d+", field):
+        return "number"
+    return re.sub(r"(?<==)[\w-]+$|^/\S*$|\d+", "…", field)
+
+
+@pytest.fixture
+def broker() -> Iterator[EmbeddedBroker]:
+    with sparklog.embedded() as broker:
+        yield broker
+
+
+@pytest.fixture
+def shell(tmp_path: Path, broker: EmbeddedBroker) -> Shell:
+    return Shell(tmp_path, broker)
+
+
+def test_every_block_of_the_page_on_the_command_line_runs(shell: Shell, broker: EmbeddedBroker) -> None:
+    open_transaction = contextlib.ExitStack()
+    prepare: dict[str, Callable[[], object]] = {
+        "Groups": lambda: shell.run("sparklog consume flights --from beginning --max 2 --group delays"),
+        "Transactions": lambda: open_transaction.enter_context(_ongoing(broker, "copy-0")),
+    }
+    with open_transaction:
+        for block in blocks("docs/command-line.md"):
+            prepare.pop(block.heading, lambda: None)()
+            for line, shown in commands(block):
+                line = line.replace("--records 3000", "--records 300").replace("--longer-than 60000", "--longer-than 0")
+                is_table = any(TABLE in one for one in shown)
+                code, printed = shell.run(line, is_terminal=is_table)
+                refused = [one for one in shown if one.startswith("sparklog: ")]
+                assert code == (1 if refused else 0), f"{line}\n{printed}"
+                wanted = [kind(one) for one in shown if not is_table or one.startswith("┃")]
+                found = [kind(one) for one in printed.splitlines()]
+                assert all(one in found for one in wanted), f"{line}\nshown {wanted}\nprinted {found}"
+    assert not prepare
+
+
+@contextlib.contextmanager
+def _ongoing(broker: EmbeddedBroker, transactional_id: str) -> Iterator[None]:
+    """A transaction that has a record in `flights`."""
+    with Producer(bootstrap_servers=broker.bootstrap_servers, transactional_id=transactional_id) as producer:
+        producer.init()
+        producer.begin()
+        producer.send("flights", value=b"", partition=0).result()
+        yield
+        with contextlib.suppress(Exception):
+            producer.abort()  # the page ends it
+
+
+def test_every_block_of_readme_runs_that_needs_no_spark(shell: Shell, broker: EmbeddedBroker) -> None:
+    ran = 0
+    names: dict[str, object] = {}  # a reader follows the page from above
+    for block in blocks("README.md"):
+        text = block.text.replace(ADDRESS, broker.bootstrap_servers)
+        if block.language == "python" and "spark." not in text:
+            if "for record in consumer:" in text:
+                # It reads on for good: one record is enough.
+                text = text.replace("\n        print(", "\n        found = record\n        break\n        print(")
+            exec(compile(text, "README.md", "exec"), names)
+            ran += 1
+        elif not block.language and "make demo" not in text:  # which continuous integration runs
+            for line in text.splitlines():
+                if not line.startswith("sparklog start"):
+                    code, printed = shell.run(line)
+                    assert code == 0, f"{line}\n{printed}"
+            ran += 1
+    assert ran >= 3
