@@ -1,6 +1,8 @@
 """Watch a topic on the console until Ctrl-C: `python -m examples.stream`; it brings a broker and writes an order each second itself."""
 
+import signal
 import tempfile
+import threading
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -44,6 +46,19 @@ def write_an_order_each_second(spark: SparkSession, servers: str, topic: str, ch
     return writer.option("checkpointLocation", str(checkpoint)).start()
 
 
+def wait_for_interrupt(query: StreamingQuery) -> None:
+    """Return at Ctrl-C, or raise what ended the query before.
+
+    `query.awaitTermination()` would do, but PySpark's own handler of Ctrl-C then calls the JVM from within that call, which fails.
+    """
+    interrupted = threading.Event()
+    signal.signal(signal.SIGINT, lambda _number, _frame: interrupted.set())
+    while not interrupted.wait(1):
+        if not query.isActive:
+            query.awaitTermination()
+            return
+
+
 def main() -> None:
     with sparklog.embedded() as broker, tempfile.TemporaryDirectory() as name, local_spark(Path(name)) as spark:
         servers, directory = broker.bootstrap_servers, Path(name)
@@ -51,10 +66,11 @@ def main() -> None:
             admin.create_topics({"orders": 2})
         write_an_order_each_second(spark, servers, "orders", directory / "writer")
         query = to_console(orders_of(spark, servers, "orders"), directory / "console", ends=False)
-        try:
-            query.awaitTermination()
-        except KeyboardInterrupt:
-            query.stop()
+        # Ctrl-C ends the Python workers too, and Spark logs each task that it breaks off with its stack.
+        spark.sparkContext.setLogLevel("OFF")
+        wait_for_interrupt(query)
+        for running in spark.streams.active:
+            running.stop()
 
 
 if __name__ == "__main__":

@@ -51,8 +51,12 @@ def settle(results: Mapping[K, V], errors: Mapping[K, BrokerError]) -> dict[K, V
 
 
 def refusal(code: int, what: str, message: str | None = None) -> BrokerError | None:
-    """The error of one item, in the broker's words if it has any; None for success."""
-    return BrokerError(code_of(code), message or what) if code else None
+    """The error of one item, which names the item and has the broker's message, if any; None for success."""
+    if not code:
+        return None
+    if message:
+        what = message if what.lower() in message.lower() else f"{what}: {message}"
+    return BrokerError(code_of(code), what)
 
 
 def raise_for(code: int, what: str, message: str | None = None) -> None:
@@ -91,6 +95,8 @@ class Caller:
         """Ask once. UnsupportedByBroker also where no version that the broker speaks can say what the request says."""
         try:
             return self.network.call(request, reply, node=node, deadline=deadline, version_max=version_max)
+        except UnicodeEncodeError:
+            raise  # a name with a lone surrogate: no version can say it
         except ValueError:
             raise UnsupportedByBroker(api_of(type(request))) from None
 

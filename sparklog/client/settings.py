@@ -143,6 +143,8 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
         values = dict(given)
         for name in values:
             if name not in cls.__struct_fields__:
+                if "." in name and name.replace(".", "_") in cls.__struct_fields__:
+                    raise SettingsError(f"keyword {name!r} is written {name.replace('.', '_')} in Python")
                 raise SettingsError(f"unknown setting {name.replace('_', '.')!r} ({name}); {_nearest(name)}")
         servers = values.get("bootstrap_servers")
         if servers is not None:

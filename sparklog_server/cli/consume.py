@@ -64,12 +64,12 @@ def consume(
     isolation: str,
     is_json: bool,
 ) -> None:
-    r"""Print the records of TOPICs, one line each, until Ctrl-C.
+    """Print the records of TOPICs, one line each, until Ctrl-C.
 
     \b
     FORMAT  %t topic   %p partition   %o offset   %T timestamp in ms   %h headers
             %k key     %K its length  %s value    %S its length        %R its length as 4 bytes
-            %% percent   \n \r \t \0 \xHH
+            %% percent   \\n \\r \\t \\0 \\xHH
     """
     from time import time
 

@@ -6,6 +6,7 @@ r"""Format strings of `consume -f`, in kcat's words, made into functions once an
 """
 
 from collections.abc import Callable
+from os import fsencode
 from typing import TYPE_CHECKING
 
 import click
@@ -36,7 +37,7 @@ def unescaped(text: str, hint: str) -> bytes:
     rest = iter(range(len(text)))
     for index in rest:
         if text[index] != "\\":
-            written += text[index].encode()
+            written += fsencode(text[index])
             continue
         letter = text[index + 1 : index + 2]
         digits = text[index + 2 : index + 4]

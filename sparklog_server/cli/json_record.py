@@ -7,11 +7,26 @@ from msgspec import Meta, Struct
 INT32_MAX = (1 << 31) - 1
 
 
-class JsonRecord(Struct):
-    """Keys, values and header values are text; null stands for none. Fields that say where a record stood are passed over."""
+class Binary(Struct):
+    """Bytes that are not UTF-8, `{"base64": "…"}` in JSON."""
 
-    value: str | None
-    key: str | None = None
-    headers: list[tuple[str, str | None]] = []
+    base64: bytes
+
+
+Content = str | Binary | None
+"""A key, a value or the value of a header: text where the bytes are UTF-8."""
+
+
+class JsonRecord(Struct):
+    """A record to write; null stands for no key or value. `topic` and `offset`, which say where a record was read, are ignored."""
+
+    value: Content
+    key: Content = None
+    headers: list[tuple[str, Content]] = []
     partition: Annotated[int, Meta(ge=0, le=INT32_MAX)] | None = None
     timestamp_ms: int | None = None
+
+
+def content_of(told: Content) -> bytes | None:
+    """The bytes that the JSON stands for."""
+    return told.base64 if isinstance(told, Binary) else None if told is None else told.encode()

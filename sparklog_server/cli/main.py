@@ -106,6 +106,9 @@ def _interrupted(number: int, frame: FrameType | None) -> None:
 
 def _tell(error: Exception) -> None:
     """A line for what failed, or for each item that did."""
+    if isinstance(error, UnicodeEncodeError):
+        print(f"sparklog: {error.object!a} is not UTF-8; only keys, values and headers may be other bytes", file=sys.stderr)
+        return
     items: dict[object, Exception] = getattr(error, "errors", None) or {None: error}
     for one in list(items.values())[:ERRORS_SHOWN_MAX]:
         print(f"sparklog: {one}", file=sys.stderr)
@@ -117,7 +120,7 @@ def _exit_code(error: Exception) -> int | None:
     """The exit code for an error that a user can do something about; None for a bug."""
     from sparklog.errors import SettingsError, SparklogError
 
-    if isinstance(error, SettingsError):
+    if isinstance(error, SettingsError | UnicodeEncodeError):
         return EXIT_USAGE
     return EXIT_FAILURE if isinstance(error, SparklogError | OSError) else None
 

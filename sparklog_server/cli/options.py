@@ -6,6 +6,7 @@ find them.
 
 import json
 import sys
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -198,8 +199,8 @@ def _completions(context: click.Context, incomplete: str, ask: "Callable[[Admin]
 
 
 def print_json(value: object) -> None:
-    """One line of JSON; bytes that are not UTF-8 appear as backslash escapes."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, default=_text_of) + "\n")
+    """One line of JSON; bytes that are not UTF-8 are an object, `{"base64": "…"}`."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, default=_json_of) + "\n")
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, emphasis: Mapping[int, str] | None = None) -> None:
@@ -248,6 +249,9 @@ def listed(values: Iterable[object]) -> str:
     return ",".join(map(str, values))
 
 
-def _text_of(value: object) -> str:
+def _json_of(value: object) -> str | dict[str, str]:
     assert isinstance(value, bytes), value
-    return value.decode(errors="backslashreplace")
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"base64": b64encode(value).decode()}

@@ -1,6 +1,7 @@
 """`sparklog produce`: lines, whole files or JSON become records."""
 
 from collections.abc import Iterator
+from os import fsencode
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 import click
@@ -64,6 +65,7 @@ def produce(
 
     Exits 0 when every record is acknowledged. --json tells how many there were.
     """
+    from sparklog.client.failures import UnknownTopic
     from sparklog.client.producer import Producer
 
     if key is not None and key_separator is not None:
@@ -72,7 +74,7 @@ def produce(
         raise click.UsageError("--from-json reads lines: leave --whole-files out")
     separator = None if key_separator is None else unescaped(key_separator, "--key-separator")
     pieces = _whole(files) if whole_files else _lines(files, unescaped(delimiter, "--delimiter"))
-    common = NewRecord(None if key is None else key.encode(), b"", _headers(headers), partition, timestamp)
+    common = NewRecord(None if key is None else fsencode(key), b"", _headers(headers), partition, timestamp)
     more = {name: value for name, value in (("compression_type", compression), ("acks", acks)) if value is not None}
     failures: list[BaseException] = []
     count = 0
@@ -87,15 +89,23 @@ def produce(
                 record = _from_json(piece, number, common)
             else:
                 record = _record(piece, separator, number, common, is_empty_null=null)
-            producer.send(
-                topic,
-                record.value,
-                record.key,
-                headers=record.headers,
-                partition=record.partition,
-                timestamp_ms=record.timestamp_ms,
-                on_delivery=delivered,
-            )
+            try:
+                producer.send(
+                    topic,
+                    record.value,
+                    record.key,
+                    headers=record.headers,
+                    partition=record.partition,
+                    timestamp_ms=record.timestamp_ms,
+                    on_delivery=delivered,
+                )
+            except UnknownTopic as error:
+                if not from_json or record.partition is None:
+                    raise
+                raise click.ClickException(
+                    f"line {number}: {error}; the {count} lines before it were written. Give the topic as many partitions "
+                    "(`sparklog topics add-partitions`), or write all lines to one with --partition"
+                ) from None
             count = number
             if failures:
                 break
@@ -112,7 +122,7 @@ def _headers(texts: tuple[str, ...]) -> tuple[tuple[str, bytes | None], ...]:
     for name, _, _ in parted:
         if not name:
             raise click.BadParameter("a header needs a name: NAME=VALUE", param_hint="--header")
-    return tuple((name, value.encode() if equals else None) for name, equals, value in parted)
+    return tuple((name, fsencode(value) if equals else None) for name, equals, value in parted)
 
 
 def _record(piece: bytes, separator: bytes | None, number: int, common: NewRecord, *, is_empty_null: bool) -> NewRecord:
@@ -132,16 +142,16 @@ def _from_json(piece: bytes, number: int, common: NewRecord) -> NewRecord:
     """A record from a line of `consume --json`; what the line lacks is `common`'s."""
     import msgspec
 
-    from sparklog_server.cli.json_record import JsonRecord
+    from sparklog_server.cli.json_record import JsonRecord, content_of
 
     try:
         told = msgspec.json.decode(piece, type=JsonRecord)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise click.ClickException(f"line {number} is no record in JSON: {error}; the lines before it were written") from None
     return NewRecord(
-        common.key if told.key is None else told.key.encode(),
-        None if told.value is None else told.value.encode(),
-        tuple((name, None if value is None else value.encode()) for name, value in told.headers) + common.headers,
+        common.key if told.key is None else content_of(told.key),
+        content_of(told.value),
+        tuple((name, content_of(value)) for name, value in told.headers) + common.headers,
         told.partition if common.partition is None else common.partition,
         told.timestamp_ms if common.timestamp_ms is None else common.timestamp_ms,
     )

@@ -1,6 +1,7 @@
 """`sparklog produce` and `consume` beyond plain lines: formats, headers, times, codecs, positions, groups, JSON."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,33 @@ def test_json_lines_go_out_and_in_again(tell: Tell, topic: str) -> None:
     lines = tell("consume", topic, "--from-beginning", "-e", "--json").out
     assert tell("produce", f"{topic}-copy", "--from-json", "--json", stdin=lines).json == {"topic": f"{topic}-copy", "records": 2}
     assert tell("consume", f"{topic}-copy", "--from-beginning", "-e", "--json").out == lines.replace(topic, f"{topic}-copy")
+
+
+def test_bytes_that_are_no_text_go_out_and_in_again(tell: Tell, topic: str) -> None:
+    key = os.fsdecode(b"k\xe9")
+    assert tell("produce", topic, "--key", key, "--header", f"h={key}", stdin=b"\x80\xff\n").code == 0
+    printed = tell("consume", topic, "--from-beginning", "--exit-eof", "--json").out
+    told = json.loads(printed)
+    assert (told["key"], told["value"], told["headers"]) == ({"base64": "a+k="}, {"base64": "gP8="}, [["h", {"base64": "a+k="}]])
+    assert tell("produce", topic, "--from-json", stdin=printed).code == 0
+    first, second = tell("consume", topic, "--from-beginning", "--exit-eof", "--json").out.splitlines()
+    assert {**json.loads(second), "offset": 0} == json.loads(first)
+
+
+def test_a_line_for_a_partition_that_is_not_there_is_told_with_what_was_written(tell: Tell, topic: str) -> None:
+    lines = "".join(json.dumps({"value": "v", "partition": partition}) + "\n" for partition in (0, 0, 7))
+    refused = tell("produce", topic, "--from-json", stdin=lines)
+    assert refused.code == 1
+    assert f"line 3: topic '{topic}' has no partition 7; the 2 lines before it were written" in refused.err
+    assert tell("consume", topic, "--from-beginning", "--exit-eof").out == "v\nv\n"
+
+
+def test_the_help_has_no_control_characters_or_their_names(tell: Tell) -> None:
+    told = tell("consume", "--help").out
+    assert "\b" not in told
+    assert "\\b" not in told
+    assert "FORMAT  %t topic   %p partition   %o offset   %T timestamp in ms   %h headers\n" in told
+    assert r"%% percent   \n \r \t \0 \xHH" in told
 
 
 def test_an_empty_value_is_a_tombstone_when_told_so(tell: Tell, topic: str) -> None:

@@ -1,5 +1,7 @@
 """`sparklog topics` and `sparklog configs`: what is created, changed and shown, and how a refusal looks."""
 
+import os
+
 import pytest
 
 from tests.cli.conftest import Tell
@@ -56,6 +58,17 @@ def test_of_several_topics_each_refusal_is_told_and_the_rest_is_done(tell: Tell,
     assert mixed.code == 1
     assert mixed.err == "".join(f"sparklog: TOPIC_ALREADY_EXISTS (36): Topic '{topic}-{one}' already exists.\n" for one in "ab")
     assert f"{topic}-c" in tell("topics", "list").out
+
+
+def test_topics_that_cannot_be_deleted_are_told_by_name(tell: Tell) -> None:
+    told = tell("topics", "delete", "no-such", "a")
+    assert told.code == 1
+    assert [line.split("topic ")[1].split(":")[0] for line in told.err.splitlines()] == ["'no-such'", "'a'"]
+
+
+def test_a_name_that_is_no_text_is_refused(tell: Tell) -> None:
+    told = tell("topics", "delete", os.fsdecode(b"a\xe9"))
+    assert (told.code, told.err) == (2, "sparklog: 'a\\udce9' is not UTF-8; only keys, values and headers may be other bytes\n")
 
 
 def test_partitions_are_added_and_never_taken_away(tell: Tell, topic: str) -> None:

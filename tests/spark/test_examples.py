@@ -1,8 +1,10 @@
 """The programs under examples/ that use Spark do what they say."""
 
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -87,6 +89,31 @@ def test_a_stream_into_delta(servers: str, make_topic: MakeTopic, tmp_path: Path
         "        assert rows.count() == rows.select('partition', 'offset').distinct().count() == count\n"
     )
     run("-c", code, servers, make_topic(2), str(tmp_path), cwd=tmp_path)
+
+
+def test_the_stream_on_the_console_ends_quietly_at_an_interrupt() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "examples.stream"],
+        cwd=PROJECT,
+        env={**os.environ, "PYTHONPATH": str(PROJECT), "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as child:
+        assert child.stdout is not None
+        seen = list(iter_until(child.stdout, "order 1"))
+        os.killpg(child.pid, signal.SIGINT)  # as a terminal does
+        after = child.stdout.read().splitlines()
+    assert child.returncode == 0, "\n".join([*seen, *after])
+    assert not any("Traceback" in line or "Exception" in line for line in after), "\n".join(after)
+
+
+def iter_until(lines: Iterable[str], text: str) -> Iterator[str]:
+    for line in lines:
+        yield line
+        if text in line:
+            return
 
 
 def test_the_block_of_readme(spark: SparkSession, servers: str, make_topic: MakeTopic) -> None:
