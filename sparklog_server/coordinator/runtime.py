@@ -287,16 +287,16 @@ class Runtime:
         except Refused as refused:
             return self._refused(index, active, refused, now)
         if offset != active.next_offset:
-            return self._log_moved(index, active, offset, now)
+            return self._log_moved(index, active, now)
         active.shard.replay_marker(producer[0], marker.type is ControlType.COMMIT, offset)
         active.next_offset = Offset(offset + 1)
         active.answers.append(Answer(token, WRITTEN))
         self._gathering[index] = None
         return _NONE
 
-    def _log_moved(self, index: int, active: _Active, offset: Offset, now: Instant) -> ErrorCode:
-        """Records came to lie at `offset`, not where the shard's log ended: it holds batches that the shard did not replay."""
-        self._trace("shard-log-moved", partition=f"{self._topic}-{index}", expected=active.next_offset, offset=offset)
+    def _log_moved(self, index: int, active: _Active, now: Instant) -> ErrorCode:
+        """What was appended lies elsewhere than expected: the log holds batches that the shard did not replay."""
+        self._trace("shard-log-moved", partition=f"{self._topic}-{index}", log_end_offset=active.partition.log_end_offset)
         self._resign_for_a_moment(index, active, now)
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
 
@@ -438,7 +438,7 @@ class Runtime:
                             active.shard.replay_undecided(producer_id, record.key, record.value, active.next_offset)
                             active.next_offset = Offset(active.next_offset + 1)
                         return True
-                    code = self._log_moved(index, active, offset, now)
+                    code = self._log_moved(index, active, now)
             else:
                 code = _TOO_LARGE
         self.refused.extend((answer.token, code) for answer in decision.answers)
@@ -470,7 +470,7 @@ class Runtime:
                 self._resign_for_a_moment(index, active, now)
                 return False
             if base_offset + builder.record_count != active.next_offset:
-                self._log_moved(index, active, base_offset, now)
+                self._log_moved(index, active, now)
                 return False
         if active.answers:
             active.parked.append(_Parked(active.next_offset, active.answers))
