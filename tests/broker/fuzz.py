@@ -42,10 +42,21 @@ SETTINGS = {
     "log.retention.check.interval.ms": "1000",
     "sparklog.partitions.max": "200",
 }
+VARIED = (
+    {"transaction.partition.verification.enable": "false"},
+    {"sparklog.ack.flush": "never"},
+    {"producer.id.expiration.ms": "5000", "transactional.id.expiration.ms": "20000"},
+    {"log.message.timestamp.type": "LogAppendTime", "log.cleanup.policy": "compact"},
+    {"offsets.topic.segment.bytes": "1048576", "transaction.state.log.segment.bytes": "1048576"},
+    {"auto.create.topics.enable": "false", "group.max.size": "1"},
+    {"transaction.two.phase.commit.enable": "true"},
+)
+"""Settings of which a history has each with some chance."""
 PAUSES_MS = (0, 0, 0, 0, 0, 0, 1, 1, 5, 20, 100)
 LONG_PAUSES_MS = (1_000, 10_000, 60_000, 3_600_000)
 ANSWERED_WITHIN_MS = 120_000
 SHORTENED_FOR_S = 120
+TOLD_EVERY_S = 60
 BAD_EVENTS = ("shard-unreadable", "shard-log-moved")
 """What a sequence of requests may not bring about, though the broker would go on."""
 
@@ -74,7 +85,9 @@ class Stage:
     """A broker to which events happen."""
 
     def __init__(self, seed: int) -> None:
-        self._world = World(seed, **SETTINGS)
+        random = Random(seed)
+        varied = {key: value for some in VARIED if random.random() < 0.2 for key, value in some.items()}
+        self._world = World(seed, **SETTINGS, **varied)
         self._clients: list[SimulatedConnection | None] = [None] * CONNECTIONS
         self._seen = 0
         self._started()
@@ -267,10 +280,14 @@ def fuzz(requests: float, seed: int, seconds: float) -> Counter[str]:
     """Run histories until there were so many requests, the time is over or ^C; raises Finding."""
     counts: Counter[str] = Counter()
     until = time.monotonic() + seconds
+    told_at = time.monotonic()
     with suppress(KeyboardInterrupt):
         while counts["send"] < requests and time.monotonic() < until:
             counts += history(seed)
             seed += 1
+            if time.monotonic() - told_at > TOLD_EVERY_S:
+                told_at = time.monotonic()
+                print(f"{counts['send']} requests", flush=True)
     return counts
 
 

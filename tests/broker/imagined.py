@@ -4,9 +4,10 @@ What replies tell (producer ids, members, topic ids, settings) is remembered and
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
+from sparklog.errors import ErrorCode
 from sparklog.record.batch import build_batch
 from sparklog.wire import schema
 from sparklog.wire.api_keys import API_BY_KEY
@@ -36,6 +37,11 @@ LEFT_OUT = frozenset({("UnregisterBrokerRequest", "broker_id", OWN_BROKER)})
 OFTEN = (0, 0, 0, 1, 1, 8, 9, 11, 11, 12, 13, 14, 19, 20, 22, 22, 24, 24, 25, 26, 26, 26, 27, 27, 27, 28, 28, 37, 68)
 """APIs that are asked more often: those that change what others rest on."""
 APIS = (*SERVED, *OFTEN)
+TRANSACTION = (24, 0, 25, 28, 0, 26)
+"""What a transactional producer asks one after the other; a group's member next."""
+PRODUCING = (0, 0, 0)
+JOINING = (11,)
+MEMBERSHIP = (14, 12, 68, 8, 9, 12, 68, 13)
 WAITS = ("max_wait_ms", "timeout_ms", "session_timeout_ms", "rebalance_timeout_ms")
 WAIT_MS_MAX = 30_000
 OF_TRANSACTIONS = frozenset({24, 25, 26, 28})
@@ -87,6 +93,7 @@ class Imagination:
         self._topic_ids: dict[str, bytes] = {}
         self._configs: list[tuple[str, str]] = [("retention.ms", "1000"), ("segment.bytes", "1048576"), ("cleanup.policy", "compact")]
         self._session = (0, -1)
+        self._intended: deque[tuple[int, Producer | Member]] = deque(maxlen=30)
         self._topic, self._producer, self._member = "t", self._producers[0], self._members[0]
         self._config = self._configs[0]
         self._fields: dict[str, Callable[[], object]] = self._made_fields()
@@ -111,7 +118,8 @@ class Imagination:
     def request(self) -> tuple[Message, int, type[Message] | None]:
         """A request, its version and the class of its answer; no class if there will be none."""
         random = self.random
-        api = API_BY_KEY[random.choice(APIS)]
+        intended = self._intended.popleft() if self._intended and random.random() < 0.5 else None
+        api = API_BY_KEY[random.choice(APIS) if intended is None else intended[0]]
         cls, version = api.request(), random.choice((api.until, api.until, random.randint(api.since, api.until)))
         if random.random() < 0.01:
             request = _in_time(arbitrary(cls, version, random))
@@ -119,6 +127,10 @@ class Imagination:
         self._topic = random.choice(TOPICS) if random.random() < 0.97 else random.choice(STRANGE_NAMES)
         self._producer = random.choice([one for one in self._producers if one.transactional_id or api.key not in OF_TRANSACTIONS])
         self._member = self._some_member(api.key)
+        if intended is not None and isinstance(intended[1], Producer):
+            self._topic, self._producer = random.choice(("t", "u")), intended[1]
+        elif intended is not None and isinstance(intended[1], Member):
+            self._member = intended[1]
         request = self._message(cls, version)
         return request, version, None if getattr(request, "acks", 1) == 0 else api.reply()
 
@@ -212,7 +224,7 @@ class Imagination:
             "replicas": one_of(1, 1, 2),
             "broker_id": one_of(-1, 0, 1, 2, 3),
             "replica_id": one_of(-1, -1, -1, -1, 1, 2),
-            "acks": one_of(-1, -1, 1, 1, 0, 2),
+            "acks": one_of(-1, -1, -1, -1, -1, 1, 1, 0, 2),
             "timeout_ms": one_of(0, 1, 500, 30_000),
             "max_wait_ms": one_of(0, 1, 100, 500),
             "min_bytes": one_of(0, 1, 1, 1000),
@@ -258,7 +270,7 @@ class Imagination:
             "metadata": one_of(SUBSCRIPTION, SUBSCRIPTION, b"", b"\xff"),
             "assignment": one_of(ASSIGNMENT, ASSIGNMENT, b"", b"\xff"),
             "committed_metadata": one_of("", "m", "m" * 5000),
-            "session_timeout_ms": one_of(6000, 10_000, 45_000, 1),
+            "session_timeout_ms": one_of(6000, 6000, 10_000, 10_000, 45_000, 45_000, 1),
             "rebalance_timeout_ms": one_of(100, 1000, 10_000, -1, 0),
             "server_assignor": one_of(None, "uniform", "range", "x"),
             "subscribed_topic_regex": one_of(None, "", "^t", "(", ".*"),
@@ -338,6 +350,11 @@ class Imagination:
 
     # -- what replies tell
 
+    def _intend(self, one: Producer | Member, requests: Sequence[int]) -> None:
+        """Have a producer or member go on as its client would, some of the way."""
+        random = self.random
+        self._intended.extend((api_key, one) for api_key in requests if random.random() < 0.7)
+
     def heard(self, request: Message, reply: Message) -> None:
         """Remember what a reply tells."""
         if isinstance(reply, DescribeConfigsResponse):
@@ -348,12 +365,17 @@ class Imagination:
         if isinstance(producer_id, int) and producer_id >= 0 and not getattr(reply, "error_code", 0):
             transactional_id = getattr(request, "transactional_id", None)
             if transactional_id is not None or self.random.random() < 0.2:
-                self._producers.append(Producer(transactional_id, producer_id, reply.producer_epoch))  # type: ignore[attr-defined]
+                known = Producer(transactional_id, producer_id, reply.producer_epoch)  # type: ignore[attr-defined]
+                self._producers.append(known)
+                self._intend(known, TRANSACTION if transactional_id is not None else PRODUCING)
         member_id = getattr(reply, "member_id", None)
         if member_id:
             generation = getattr(reply, "generation_id", getattr(reply, "member_epoch", -1))
             instance = getattr(request, "group_instance_id", getattr(request, "instance_id", None))
-            self._members.append(Member(getattr(request, "group_id", "g"), member_id, generation, instance))
+            member = Member(getattr(request, "group_id", "g"), member_id, generation, instance)
+            self._members.append(member)
+            error = getattr(reply, "error_code", 0)
+            self._intend(member, MEMBERSHIP if not error else JOINING if error == ErrorCode.MEMBER_ID_REQUIRED else ())
         for topic in getattr(reply, "topics", ()) or ():
             name, topic_id = getattr(topic, "name", None), getattr(topic, "topic_id", NO_UUID)
             if name is not None and topic_id != NO_UUID:
