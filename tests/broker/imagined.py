@@ -125,7 +125,8 @@ class Imagination:
             request = _in_time(arbitrary(cls, version, random))
             return request, version, None if getattr(request, "acks", 1) == 0 else api.reply()
         self._topic = random.choice(TOPICS) if random.random() < 0.97 else random.choice(STRANGE_NAMES)
-        self._producer = random.choice([one for one in self._producers if one.transactional_id or api.key not in OF_TRANSACTIONS])
+        producers = [one for one in self._producers if one.transactional_id or api.key not in OF_TRANSACTIONS]
+        self._producer = random.choice(producers or self._producers)
         self._member = self._some_member(api.key)
         if intended is not None and isinstance(intended[1], Producer):
             self._topic, self._producer = random.choice(("t", "u")), intended[1]
