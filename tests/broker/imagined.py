@@ -5,6 +5,7 @@ What replies tell (producer ids, members, topic ids, settings) is remembered and
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from math import inf, nan
 from random import Random
 
 from sparklog.errors import ErrorCode
@@ -169,7 +170,7 @@ class Imagination:
         if field.wire_type == schema.BOOL:
             return random.random() < 0.5
         if field.wire_type == schema.FLOAT64:
-            return random.choice((-1.0, 0.0, 1e-9, 1000.0, 1e18))
+            return random.choice((-1.0, 1e5, 1e18, inf, nan))  # a quota near 0 mutes its clients for good
         if field.wire_type == schema.UUID:
             return self._some_topic_id()
         if field.wire_type == schema.STRING:
