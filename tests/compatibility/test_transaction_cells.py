@@ -11,8 +11,8 @@ from sparklog_server.broker.ending import marker_writer
 from sparklog_server.broker.transactions import nobody_writes
 from tests.broker.participants import SETTINGS
 from tests.broker.world import World
-from tests.compatibility.transaction_cells import HISTORIES, Cell, Outcome, Speaker, cells, outcome, prepare, set_level, table
-from tests.compatibility.transaction_kafka import measured
+from tests.compatibility.transaction_cells import HISTORIES, Cell, Outcome, Speaker, cells, outcome, overflow, prepare, set_level, table
+from tests.compatibility.transaction_kafka import kafka_speaker, measured
 
 
 class HoldingBroker(Broker):
@@ -84,3 +84,13 @@ def test_we_answer_as_kafka_does_in_every_cell() -> None:
 @pytest.mark.long
 def test_kafka_answers_as_the_table_says(tmp_path: Path) -> None:
     assert difference(table(), measured(tmp_path)) == []
+
+
+@pytest.mark.compat
+@pytest.mark.long
+def test_we_answer_as_kafka_does_when_epochs_run_out(tmp_path: Path) -> None:
+    speaker = OurSpeaker()
+    prepare(speaker)
+    told = overflow(speaker)
+    with kafka_speaker(tmp_path) as kafka:
+        assert told == overflow(kafka)

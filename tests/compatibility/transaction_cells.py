@@ -44,6 +44,7 @@ from sparklog.wire.schema import Message
 TABLE = Path(__file__).with_suffix(".tsv")
 TOPIC, GROUP = "t", "g"
 SAFE_DOWNGRADE, UPGRADE = 2, 1
+LAST_EPOCH = 32_766
 OTHER_ID = 1 << 40
 """A producer id that no broker has given out."""
 
@@ -285,6 +286,37 @@ def outcome(speaker: Speaker, cell: Cell, transactional_id: str) -> Outcome:
     state = one.settled()
     speaker.hold(is_held=False)
     return Outcome(error.name, told.relative_to(before), state, one.identity.relative_to(before))
+
+
+def overflow(speaker: Speaker) -> list[tuple[str, ...]]:
+    """What is said around the end of a transaction in the last epoch, which gives its producer another producer id."""
+    one = Transactor(speaker, "overflow", 2)
+    one.step("init")
+    old = Identity(one.identity.producer_id, LAST_EPOCH)
+    for epoch in range(LAST_EPOCH):
+        answer = speaker.ask(InitProducerIdRequest(one.id, 60_000, old.producer_id, epoch), 5, InitProducerIdResponse)
+        assert isinstance(answer, InitProducerIdResponse)
+        assert answer.producer_epoch == epoch + 1
+    one.settled()
+    for step in ("add", "hold"):
+        one.step(step)
+    error, new = one.commit("current")
+    told: list[tuple[str, ...]] = [("commit", error.name, new.relative_to(old))]
+
+    def ask(name: str, who: str, identity: Identity) -> None:
+        one.identity = identity
+        error, identity = REQUESTS[name](one, who)
+        told.append((name, who, error.name, identity.relative_to(new)))
+
+    for identity in (old, new):
+        for who in WHO:
+            for name in REQUESTS:
+                ask(name, who, identity)
+    one.step("release")
+    told.append((one.settled(), one.identity.relative_to(new)))
+    for name in ("commit", "abort", "add", "verify", "init", "init"):
+        ask(name, "current", old)
+    return told
 
 
 def table() -> dict[Cell, Outcome]:
