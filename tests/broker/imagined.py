@@ -12,6 +12,7 @@ from sparklog.errors import ErrorCode
 from sparklog.record.batch import build_batch
 from sparklog.wire import schema
 from sparklog.wire.api_keys import API_BY_KEY
+from sparklog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from sparklog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from sparklog.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResponse
 from sparklog.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -134,7 +135,17 @@ class Imagination:
         elif intended is not None and isinstance(intended[1], Member):
             self._member = intended[1]
         request = self._message(cls, version)
+        if isinstance(request, ConsumerGroupHeartbeatRequest) and random.random() < 0.7:
+            self._sensible(request)
         return request, version, None if getattr(request, "acks", 1) == 0 else api.reply()
+
+    def _sensible(self, request: ConsumerGroupHeartbeatRequest) -> None:
+        """Say what a member says when it joins, or nothing new."""
+        is_joining = request.member_epoch <= 0
+        request.rebalance_timeout_ms = 10_000 if is_joining else -1
+        request.subscribed_topic_names = ["t", "u"] if is_joining else None
+        request.topic_partitions = [] if is_joining else None
+        request.subscribed_topic_regex = request.server_assignor = request.rack_id = None
 
     def _message(self, cls: type[Message], version: int) -> Message:
         return cls(*(self._value(cls, field, version) for field in schema.fields(cls)))
@@ -190,7 +201,7 @@ class Imagination:
                 return self._config[0]
             return self._config[1] if random.random() < 0.3 else random.choice(NUMBERS + WORDS)
         if "Protocol" in cls.__name__:
-            return random.choice(("range", "range", "roundrobin", ""))
+            return random.choice((*["range"] * 9, "roundrobin", ""))
         return self._some_topic()
 
     # -- fields
@@ -267,8 +278,8 @@ class Imagination:
             "generation_id": self._some_generation,
             "generation_id_or_member_epoch": self._some_generation,
             "member_epoch": self._some_generation,
-            "protocol_type": one_of("consumer", "consumer", "consumer", "connect", ""),
-            "protocol_name": one_of("range", "range", "roundrobin", None),
+            "protocol_type": one_of(*["consumer"] * 12, "connect", ""),
+            "protocol_name": one_of(*["range"] * 9, "roundrobin", None),
             "metadata": one_of(SUBSCRIPTION, SUBSCRIPTION, b"", b"\xff"),
             "assignment": one_of(ASSIGNMENT, ASSIGNMENT, b"", b"\xff"),
             "committed_metadata": one_of("", "m", "m" * 5000),
@@ -306,7 +317,7 @@ class Imagination:
         random = self.random
         groups = CLASSIC if api_key in OF_CLASSIC_GROUPS else MODERN if api_key in OF_MODERN_GROUPS else GROUPS
         found = [one for one in self._members if one.group in groups]
-        if not found or random.random() < 0.1:
+        if not found or random.random() < 0.3:
             found = [one for one in _newcomers() if one.group in groups]
         return random.choice(found) if random.random() < 0.95 else random.choice(self._members)
 
