@@ -20,7 +20,7 @@ help:
 	@echo 'make spark-versions  try the wheel with Spark 4.0 to 4.3, each in an environment of its own (VERSIONS="4.0 4.3" to choose)'
 	@echo 'make lint       ruff, mypy strict, the layer and determinism tests'
 	@echo 'make bench      every benchmark, tables and JSON (BENCH="produce fetch -- --against kafka" to choose)'
-	@echo 'make fuzz       many random examples of every property, then the fuzz corpus until interrupted'
+	@echo 'make fuzz       random examples, 10^6 requests to one broker, then bent bytes until interrupted (EXAMPLES= REQUESTS= SECONDS= for less)'
 	@echo 'make docs       write what is generated from the code: settings pages and samples; check links'
 	@echo 'make wheels     dist/: a compiled wheel and a pure one for places without a compiler'
 
@@ -108,8 +108,9 @@ bench: setup
 	@$(PY) -m benchmarks $(BENCH)
 
 fuzz: setup
-	@SPARKLOG_EXAMPLES=100 $(PY) -m pytest -m 'hypothesis and not long' --timeout 7200
-	@$(PY) -m tests.wire.fuzz
+	@SPARKLOG_EXAMPLES=$(or $(EXAMPLES),100) $(PY) -m pytest -m 'hypothesis and not long' --timeout 7200
+	@$(PY) -m tests.broker.fuzz --requests $(or $(REQUESTS),1000000)
+	@$(PY) -m tests.wire.fuzz $(if $(SECONDS),--seconds $(SECONDS))
 
 docs: setup
 	@$(PY) -m docs.generate

@@ -4,6 +4,7 @@
                    └─► a partition of offsets ─► its group shard, in the order of its own batches ──────────┴─► `done`, once, with all
 
 The transaction coordinator of this broker writes by the same door as WriteTxnMarkers, which another broker or an administrator sends.
+No marker is written to another internal topic: its coordinator is the only writer there, and no transaction has records in it.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,7 +16,7 @@ from sparklog.model import Instant, Offset, TopicPartition
 from sparklog.record.control import ControlType, Marker
 from sparklog.wire.schema import Message
 from sparklog_server.broker.context import Context
-from sparklog_server.broker.internal_topics import OFFSETS_TOPIC
+from sparklog_server.broker.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC
 from sparklog_server.log.validate import RecordsRefused
 from sparklog_server.replica.partition import Partition, PartitionUnavailable
 
@@ -46,8 +47,8 @@ class Markers:
         """Append the marker to each of its partitions, and tell `done` what became of it there.
 
         NONE tells that it is committed; NOT_LEADER_OR_FOLLOWER and the other codes that may be tried again, that it must be;
-        UNKNOWN_TOPIC_OR_PARTITION that the partition is not here; INVALID_PRODUCER_EPOCH and TRANSACTION_COORDINATOR_FENCED that a newer
-        transaction, or coordinator, was there before.
+        UNKNOWN_TOPIC_OR_PARTITION that the partition is not here; INVALID_TOPIC_EXCEPTION that it holds no transactions;
+        INVALID_PRODUCER_EPOCH and TRANSACTION_COORDINATOR_FENCED that a newer transaction, or coordinator, was there before.
         """
         writing = _Writing(marker.partitions, done)
         for topic_partition in dict.fromkeys(marker.partitions):
@@ -69,6 +70,8 @@ class Markers:
                     _append(writing, partition, marker, now)
                 elif code is not ErrorCode.NONE:
                     share.refused(code)
+            elif topic_partition.topic in INTERNAL_TOPICS:
+                writing.known(topic_partition, ErrorCode.INVALID_TOPIC_EXCEPTION, now)
             else:
                 _append(writing, partition, marker, now)
         writing.begun(now)

@@ -9,7 +9,7 @@ handler, produce ─► send, vouch ─► the shard of the id ─► the answer
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, cast
 
 import msgspec
 
@@ -31,13 +31,19 @@ from sparklog_server.coordinator.txn.events import Answer as Outcome
 from sparklog_server.coordinator.txn.events import MarkersDue, MarkersWritten, Verdict, VerdictDue
 from sparklog_server.coordinator.txn.settings import TxnSettings
 from sparklog_server.coordinator.txn.shard import TxnShard
+from sparklog_server.coordinator.txn.states import FINISHED
 from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.replica.directory import Trace
 
 _BROKERS_VERSION = 5
 """The version of AddPartitionsToTxn that brokers speak among each other."""
-_NEEDS_NONE = (ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT)
-"""What tells that a partition has its marker, or that a newer one of the producer's ended what was open there."""
+_NEEDS_NONE = (
+    ErrorCode.NONE,
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    ErrorCode.INVALID_TOPIC_EXCEPTION,
+)
+"""What tells that a partition has its marker, that a newer one of the producer's ended what was open there, or that it takes none."""
 
 _MARKERS_AT_ONCE = 200
 """The markers that are written in one turn of the loop: some milliseconds."""
@@ -149,6 +155,13 @@ class Transactions:
         named = [AddPartitionsToTxnTopic(name, indexes) for name, indexes in topics.items()]
         asked = AddPartitionsToTxnTransaction(transactional_id, producer_id, producer_epoch, not adds_partitions, named)
         return self.send(transactional_id, Command(AddPartitionsToTxnRequest(transactions=[asked]), _BROKERS_VERSION), token, now)
+
+    def has_open(self, producer_id: int) -> bool | None:
+        """Whether a transaction of a producer id is open, or about to end; None while not every transaction is known."""
+        if self.shards.partition_count and not self.shards.is_settled:
+            return None
+        shards = cast("list[TxnShard]", self.shards.runtime.serving())
+        return any(one.producer_id == producer_id and one.state not in FINISHED for shard in shards for one in shard.transactions.values())
 
     # -- what is due
 

@@ -14,6 +14,7 @@ from typing import Protocol
 import msgspec
 
 from sparklog.model import Instant, Micros, Offset
+from sparklog.record.batch import BatchBuilder
 from sparklog.wire.schema import Message
 from sparklog_server.coordinator.command import Command
 from sparklog_server.metadata.image import MetadataDelta, MetadataImage
@@ -57,6 +58,15 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     answers: tuple[Answer, ...] = ()
     transaction: InTransaction | None = None
     may_be_refused: bool = False
+
+    def fits(self, batch_bytes_max: int) -> bool:
+        """Whether each record fits a batch of its own."""
+        for record in self.records:
+            builder = BatchBuilder()
+            builder.append(record.key, record.value, (), 0)
+            if builder.size > batch_bytes_max:
+                return False
+        return True
 
 
 NOTHING = Decision()

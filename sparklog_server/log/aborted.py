@@ -178,13 +178,13 @@ def recover_aborted(disk: Disk, segments: list[Segment], doubtful: int) -> list[
 def _made_anew(disk: Disk, segments: Sequence[Segment], segment: Segment) -> TxnIndex:
     """What a replay of the segment says, given who had a transaction open where it begins."""
     base_offset = segment.base_offset
-    producers, _ = producers_before(disk, segment.directory, segments, log_start_offset=Offset(-1), end_offset=base_offset)
+    producers, _ = producers_before(disk, segment.directory, segments, log_start_offset=Offset(-1), end_offset=base_offset, now_ms=0)
     transactions = Transactions(producers)
     entries: list[AbortedTxn] = []
     for position, header in walk(segment.file, 0):
         if header[9] < 0 or not header[5] & TRANSACTIONAL_BIT:
             continue
-        producers.appended(header, header[0], header[8])
+        producers.appended(header, header[0], header[8], 0)
         if header[5] & CONTROL_BIT:
             batch = segment.read_batch(position, header)
             if marker_of(batch) is not None:

@@ -173,7 +173,7 @@ class PartitionLog:
         active.append(batch, last_offset, max_timestamp, settings.index_interval_bytes)
         self.log_end_offset = last_offset + 1  # type: ignore[assignment]
         if has_producer:
-            self._producers.appended(header, base_offset, max_timestamp)
+            self._producers.appended(header, base_offset, max_timestamp, now.wall_ms)
             if header[5] & TRANSACTIONAL_BIT:
                 self._transactions.began(header[9], base_offset)
             if len(self._producers.producers) >= self._producers.swept_from:
@@ -217,7 +217,7 @@ class PartitionLog:
                     self.epochs.assign(LeaderEpoch(header[2]), Offset(header[0]))
                 active.index_batch(at + position - begin, header, settings.index_interval_bytes)
                 if header[9] >= 0:
-                    self._producers.appended(header, header[0], header[8])
+                    self._producers.appended(header, header[0], header[8], now.wall_ms)
             self._transactions.ended(ended, self._producers)
             self.log_end_offset = Offset(last[0] + last[6] + 1)
             found = found[count:]
@@ -432,9 +432,11 @@ class PartitionLog:
         self._unsynced.cut(self.log_end_offset, self.segments.active.base_offset)
         # Durable before anything is appended: else a crash could bring back the old end under a new segment.
         self._disk.sync(files)
+        known = self._producers
         self._producers, self._snapshot_offset = recover_producers(
-            self._disk, self.directory, self.segments.all, log_start_offset=self.log_start_offset, end_offset=self.log_end_offset
+            self._disk, self.directory, self.segments.all, log_start_offset=self.log_start_offset, end_offset=self.log_end_offset, now_ms=0
         )
+        self._producers.keep_times_of(known)
         self._transactions = Transactions(self._producers)
 
     def begin_close(self, now: Instant) -> list[DiskFile]:

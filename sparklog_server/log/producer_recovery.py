@@ -1,4 +1,8 @@
-"""Producers as of some offset, from the newest snapshot that is sound and the batches behind it."""
+"""Producers as of some offset, from the newest snapshot that is sound and the batches behind it.
+
+The snapshot tells when its producers appended. No file tells that of the batches behind it, so they count as appended at `now_ms`: a
+producer is remembered for longer than it was silent, never for less.
+"""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -13,7 +17,7 @@ from .transactions import marker_of
 
 
 def recover_producers(
-    disk: Disk, directory: str, segments: list[Segment], *, log_start_offset: Offset, end_offset: Offset
+    disk: Disk, directory: str, segments: list[Segment], *, log_start_offset: Offset, end_offset: Offset, now_ms: int
 ) -> tuple[ProducerState, Offset]:
     """(producers, the offset of the snapshot they come from); snapshots that are of no use any more are removed. Raises StorageError."""
     snapshots = _snapshots(disk, directory)
@@ -22,11 +26,11 @@ def recover_producers(
     for offset in snapshots:
         if offset > end_offset or (offset != newest and offset not in bases):
             disk.remove(f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}")
-    return producers_before(disk, directory, segments, log_start_offset=log_start_offset, end_offset=end_offset)
+    return producers_before(disk, directory, segments, log_start_offset=log_start_offset, end_offset=end_offset, now_ms=now_ms)
 
 
 def producers_before(
-    disk: Disk, directory: str, segments: Sequence[Segment], *, log_start_offset: Offset, end_offset: Offset
+    disk: Disk, directory: str, segments: Sequence[Segment], *, log_start_offset: Offset, end_offset: Offset, now_ms: int
 ) -> tuple[ProducerState, Offset]:
     """(what every batch below `end_offset` says of producers, the offset of the snapshot it begins with). Raises StorageError."""
     for offset in sorted(_snapshots(disk, directory), reverse=True):
@@ -41,10 +45,13 @@ def producers_before(
         except SnapshotCorrupt:
             disk.remove(path)
             continue
-        _replay(segments, producers, offset, end_offset)
+        for producer in producers.producers.values():
+            # Later than now: the clock was set back since, or Kafka wrote the snapshot, with a client's time in it.
+            producer.appended_ms = min(producer.appended_ms, now_ms)
+        _replay(segments, producers, offset, end_offset, now_ms)
         return producers, offset
     producers = ProducerState()
-    _replay(segments, producers, log_start_offset, end_offset)
+    _replay(segments, producers, log_start_offset, end_offset, now_ms)
     return producers, log_start_offset
 
 
@@ -52,7 +59,7 @@ def _snapshots(disk: Disk, directory: str) -> list[Offset]:
     return [offset for name in disk.list(directory) if (offset := offset_of(name, SNAPSHOT_SUFFIX)) is not None]
 
 
-def _replay(segments: Sequence[Segment], producers: ProducerState, start: Offset, end_offset: Offset) -> None:
+def _replay(segments: Sequence[Segment], producers: ProducerState, start: Offset, end_offset: Offset, now_ms: int) -> None:
     """Let `producers` see every batch in `[start, end_offset)`."""
     if start >= end_offset:
         return
@@ -71,6 +78,6 @@ def _replay(segments: Sequence[Segment], producers: ProducerState, start: Offset
                 continue
             if header[0] >= end_offset:
                 return
-            producers.appended(header, header[0], header[8])
+            producers.appended(header, header[0], header[8], now_ms)
             if header[5] & CONTROL_BIT and (marker := marker_of(segment.read_batch(at, header))) is not None:
                 producers.producers[header[9]].coordinator_epoch = marker.coordinator_epoch

@@ -5,8 +5,11 @@
 
 A producer that is not known may begin anywhere: its records may have been deleted by retention. A batch of a transaction needs the
 transaction open here, or a `Verification` that still holds (KIP-890). A marker's epoch is that of the transaction, or the next one where
-the producer speaks transaction version 2. The `.snapshot` file of offset N holds
-what is known of everything below N:
+the producer speaks transaction version 2.
+
+A producer expires by this broker's clock at its newest append, not by the time that its client gave the records: a client that copies old
+records keeps its deduplication. Kafka expires by the records' time. The `.snapshot` file of offset N holds what is known of everything
+below N, in Kafka's format; the timestamp is that of the append:
 
     0  version = 1  int16    2  CRC-32C of what follows  uint32    6  count  int32    10  entries of 46 bytes:
     producer id int64, epoch int16, last sequence int32, last offset int64, offset delta int32, timestamp int64, coordinator epoch int32,
@@ -44,13 +47,17 @@ class SnapshotCorrupt(Exception):
 
 
 class Producer:
-    """One producer id. Invariant: `batches` are of `epoch`, oldest first, at most five."""
+    """One producer id. Invariant: `batches` are of `epoch`, oldest first, at most five.
 
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "transaction_start")
+    `last_timestamp` is the greatest of its newest batch, `appended_ms` the wall clock at the append of that.
+    """
+
+    __slots__ = ("appended_ms", "batches", "coordinator_epoch", "epoch", "last_timestamp", "transaction_start")
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
         self.last_timestamp = NO_TIMESTAMP
+        self.appended_ms = NO_TIMESTAMP
         self.coordinator_epoch = -1
         self.transaction_start = -1
         self.batches: list[Batch] = []
@@ -191,7 +198,7 @@ class ProducerState:
             message = f"Producer {header[9]} has a transaction open here, but sent a batch outside of it."
             raise RecordsRefused(ErrorCode.INVALID_TXN_STATE, message)
 
-    def appended(self, header: HeaderFields, base_offset: int, max_timestamp: int) -> None:
+    def appended(self, header: HeaderFields, base_offset: int, max_timestamp: int, now_ms: int) -> None:
         """Remember a batch with a producer id that is in the log now, whoever checked it."""
         producer = self.producers.get(header[9])
         epoch = header[10]
@@ -200,6 +207,7 @@ class ProducerState:
         elif producer.epoch != epoch:
             producer.epoch = epoch
             producer.batches.clear()
+        producer.appended_ms = now_ms
         if self._verifications and header[5] & TRANSACTIONAL_BIT:
             verification = self._verifications.get(header[9])
             if verification is not None and verification.is_voided_by(epoch, is_control=header[5] & CONTROL_BIT != 0):
@@ -229,12 +237,18 @@ class ProducerState:
             for producer_id, producer in self.producers.items()
         )
 
+    def keep_times_of(self, known: "ProducerState") -> None:
+        """Take the times of the newest appends from what was known before the log was cut."""
+        for producer_id, producer in self.producers.items():
+            if (before := known.producers.get(producer_id)) is not None:
+                producer.appended_ms = before.appended_ms
+
     def expire(self, now_ms: int, expiration_ms: int) -> None:
         """Forget producers that were silent for `expiration_ms` and have no transaction open."""
         expired = [
             producer_id
             for producer_id, producer in self.producers.items()
-            if producer.transaction_start < 0 and now_ms - producer.last_timestamp >= expiration_ms
+            if producer.transaction_start < 0 and now_ms - producer.appended_ms >= expiration_ms
         ]
         for producer_id in expired:
             del self.producers[producer_id]
@@ -251,7 +265,7 @@ class ProducerState:
                 last,
                 last_offset,
                 last_offset - first_offset,
-                producer.last_timestamp,
+                producer.appended_ms,
                 producer.coordinator_epoch,
                 producer.transaction_start,
             )
@@ -272,7 +286,7 @@ class ProducerState:
         state = cls()
         for producer_id, epoch, last, last_offset, delta, timestamp, coordinator_epoch, start in _ENTRY.iter_unpack(content[_HEAD.size :]):
             producer = state.producers[producer_id] = Producer(epoch)
-            producer.last_timestamp = timestamp
+            producer.last_timestamp = producer.appended_ms = timestamp
             producer.coordinator_epoch = coordinator_epoch
             producer.transaction_start = start
             if last_offset >= 0:

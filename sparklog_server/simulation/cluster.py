@@ -41,6 +41,11 @@ class SimulatedConnection:
         self.expects_anything = False
         self.is_closed = False
 
+    @property
+    def owed(self) -> list[str]:
+        """The kinds of replies that have not come yet."""
+        return [reply.__name__ for _, reply, _ in self._expected]
+
     def send(self, request: Message, version: int, reply: type[Message] | None) -> None:
         """Send a request; `reply` is the class of its answer, None if there will be none."""
         self._correlation_id += 1

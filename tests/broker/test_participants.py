@@ -13,6 +13,7 @@ from sparklog.wire.messages.offset_delete import (
 )
 from sparklog.wire.messages.produce import ProduceResponse
 from sparklog_server.broker.authorization import Operation, Resource
+from tests.broker import transactions
 from tests.broker.groups import ask_commit, ask_offsets
 from tests.broker.participants import READ_COMMITTED, Writer, mark, offset_of, read, started
 from tests.broker.transactions import log_end
@@ -198,7 +199,41 @@ def test_who_may_not_write_markers_is_told_so_by_partition() -> None:
     assert mark(world, (1, 0), ("t", 0), ("t", 1)) == [ErrorCode.CLUSTER_AUTHORIZATION_FAILED] * 2
 
 
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_a_topic_that_holds_no_transactions_takes_no_marker(*, is_commit: bool) -> None:
+    world = started()
+    one = Writer(world, "one", version=2)
+    assert mark(world, one.identity, ("__transaction_state", 0), ("t", 0), is_commit=is_commit) == [ErrorCode.INVALID_TOPIC_EXCEPTION, NONE]
+    assert one.one.add(0, topic="__transaction_state") == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+    asked = transactions.add_many(world, one.one.client, one.one.part(0, topic="__transaction_state"))
+    assert asked == {"one": [ErrorCode.TOPIC_AUTHORIZATION_FAILED]}
+    assert one.one.init() is NONE
+    world.node.stop()
+    world.node.start()
+    world.settle()
+    one.reconnect()
+    assert one.one.init() is NONE
+    assert world.node.halted is None
+
+
 # -- offsets
+
+
+def test_offsets_take_a_marker_for_a_transaction_that_hangs_and_for_no_other() -> None:
+    world = started(**{"transaction.partition.verification.enable": "false"})
+    hanging, known = Writer(world, "hanging", version=1), Writer(world, "known", version=1)
+    at = ("__consumer_offsets", 0)
+    assert mark(world, hanging.identity, at, is_commit=False) == [ErrorCode.INVALID_TXN_STATE], "nothing is open"
+    assert hanging.commit_offset("g", 9, version=3) is NONE, "without AddOffsetsToTxn no coordinator will end it"
+    assert known.one.add_offsets("h") is NONE
+    assert known.commit_offset("h", 9, version=3) is NONE
+    assert mark(world, known.identity, at, is_commit=True) == [ErrorCode.INVALID_TXN_STATE], "its coordinator ends it"
+    assert mark(world, hanging.identity, at, is_commit=False) == [NONE]
+    assert mark(world, hanging.identity, at, is_commit=False) == [ErrorCode.INVALID_TXN_STATE]
+    assert offset_of(world, "g", is_stable=True) == (NONE, -1)
+    assert offset_of(world, "h", is_stable=True) == (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)
+    assert known.end(is_commit=True) is NONE
+    assert offset_of(world, "h", is_stable=True) == (NONE, 9)
 
 
 @pytest.mark.parametrize("version", [1, 2])

@@ -9,6 +9,7 @@ from sparklog.wire.messages.list_offsets import ListOffsetsPartition, ListOffset
 from sparklog.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import Allow, allow_all
+from sparklog_server.broker.broker import Broker
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.simulation.clock import VirtualClock
 from sparklog_server.simulation.cluster import SimulatedConnection, SimulatedNode
@@ -22,12 +23,12 @@ PRODUCE_BY_NAME = 9
 class World:
     """One simulated node and its time."""
 
-    def __init__(self, seed: int, *, allow: Allow = allow_all, **given: str) -> None:
+    def __init__(self, seed: int, *, allow: Allow = allow_all, broker_class: type[Broker] = Broker, **given: str) -> None:
         self.random = Random(seed)
         self.clock = VirtualClock()
         self.disk = SimulatedDisk()
         settings = BrokerSettings.of({"log.dirs": "/data", "listeners": "PLAINTEXT://127.0.0.1:9092", **given})
-        self.node = SimulatedNode(self.clock, self.random, self.disk, settings, allow=allow)
+        self.node = SimulatedNode(self.clock, self.random, self.disk, settings, allow=allow, broker_class=broker_class)
 
     def settle(self, ms: int = 1000) -> None:
         """Let `ms` of virtual time pass."""

@@ -1,4 +1,7 @@
-"""What our recovery knows of producers from a log that a real Kafka wrote is, byte for byte, the snapshot that Kafka wrote of it."""
+"""What our recovery knows of producers from a log that a real Kafka wrote is, byte for byte, the snapshot that Kafka wrote of it.
+
+But for the times: Kafka keeps those of the records, we keep those of the appends, which of a log without snapshots is when it was opened.
+"""
 
 import shutil
 import time
@@ -56,8 +59,13 @@ def test_producers_recovered_from_kafkas_log_make_kafkas_snapshot(tmp_path: Path
     now = Instant(Micros(0), Millis(int(time.time() * 1000)))
     log = PartitionLog.open(OsDisk(), str(copy), TopicPartition("t", 0), Uuid(bytes(16)), LogSettings(), now=now, recovery_point=Offset(0))
     assert log.log_end_offset == int(newest.stem)
+    kafkas = ProducerState.parse(expected)
+    assert kafkas.render() == expected
+    for producer_id, producer in log.producers.producers.items():
+        assert producer.last_timestamp == kafkas.producers[producer_id].last_timestamp
+        assert producer.appended_ms == now.wall_ms
+        producer.appended_ms = producer.last_timestamp
     assert log.producers.render() == expected
-    assert ProducerState.parse(expected).render() == expected
     epochs = {producer.coordinator_epoch for producer in log.producers.producers.values()}
     assert -1 in epochs
     assert max(epochs) >= 0

@@ -320,6 +320,39 @@ def test_a_shard_whose_batch_was_refused_is_loaded_anew_with_what_is_in_the_log(
     assert stage.shard.words == {b"a": b"1", b"c": b"3"}
 
 
+def write(stage: Stage, way: str) -> None:
+    """Have something come to the end of the shard's log, in each way there is."""
+    match way:
+        case "batch":
+            stage.decide(*put(b"b", b"2"))
+        case "transaction":
+            stage.decide("try", "proof", (b"k", b"2"))
+        case "marker":
+            end(stage, ControlType.COMMIT, "marker")
+
+
+@pytest.mark.parametrize("way", ["batch", "transaction", "marker"])
+@pytest.mark.parametrize("is_marker", [True, False])
+def test_a_shard_whose_log_holds_what_it_did_not_write_is_loaded_anew(stage: Stage, way: str, *, is_marker: bool) -> None:
+    partition = ListPartition()
+    stage.elect(partition)
+    stage.decide(*put(b"a", b"1"))
+    stage.turn_ends()
+    if is_marker:
+        partition.append_marker(Marker(ControlType.ABORT, 0), (9, 0), is_bumped=False, now=NOW)
+    else:
+        partition.append(build_batch([(b"foreign", b"1", (), 1)]), NOW)
+    write(stage, way)
+    assert stage.turn_ends() == []
+    assert stage.decide("get") is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    stage.runtime.tick(LATER)
+    stage.load()
+    write(stage, way)
+    assert len(stage.turn_ends()) == 1
+    assert stage.shard.words[b"a"] == b"1"
+    assert (b"foreign" in stage.shard.words) is not is_marker
+
+
 def test_a_shard_whose_batch_was_refused_is_left_alone_once_another_leads(stage: Stage) -> None:
     partition = ListPartition()
     stage.elect(partition)

@@ -203,7 +203,7 @@ class Witness:
         for place in self.places:
             for _, header in scan.headers(memoryview(place.content), True):
                 if header[9] >= 0:
-                    state.appended(header, header[0], header[8])
+                    state.appended(header, header[0], header[8], header[8])
         return state.render()
 
 
@@ -216,10 +216,10 @@ def _records_of(places: list[Place]) -> dict[int, Record]:
     return {record.offset: record for place in places for record in decode_records(place.content)}
 
 
-def known(snapshot: bytes) -> dict[int, tuple[int, int, list[object]]]:
-    """What a snapshot says of each producer: epoch, time, and its last batch."""
+def known(snapshot: bytes) -> dict[int, tuple[int, list[object]]]:
+    """What a snapshot says of each producer: epoch, sequences and offsets of its last batch. No batch tells when it was appended."""
     producers = ProducerState.parse(snapshot).producers
-    return {key: (value.epoch, value.last_timestamp, list(value.batches[-1:])) for key, value in producers.items()}
+    return {key: (value.epoch, [batch[:4] for batch in value.batches[-1:]]) for key, value in producers.items()}
 
 
 def reopened(disk: SimulatedDisk) -> LogDir:

@@ -3,13 +3,15 @@
 import pytest
 
 from sparklog.errors import ErrorCode
-from sparklog.model import Instant, Micros, Millis
+from sparklog.model import Instant, Micros, Millis, Offset
 from sparklog.record.batch import SEQUENCE_MAX
 from sparklog_server.log.partition_log import PartitionLog, RecordsRefused
 from sparklog_server.log.producer_state import ProducerState, SnapshotCorrupt
 from sparklog_server.log.settings import LogSettings
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.log.logs import EPOCH, NOW, START_MS, batch, new_log, open_log, read_all, sync
+
+DAY_MS = 86_400_000
 
 
 def send(log: PartitionLog, sequence: int, count: int = 1, *, epoch: int = 0, producer_id: int = 7) -> tuple[int, bool]:
@@ -148,11 +150,45 @@ def test_silent_producers_are_forgotten_when_a_segment_rolls() -> None:
     assert send(log, 12)[1] is False  # unknown again: any sequence is taken
 
 
+def after(ms: int) -> Instant:
+    return Instant(Micros(0), Millis(NOW.wall_ms + ms))
+
+
+@pytest.mark.parametrize("record_ms", [0, START_MS - 10 * DAY_MS, START_MS + 10 * DAY_MS])
+@pytest.mark.parametrize("restart", ["none", "clean", "kill"])
+def test_a_producer_is_remembered_by_the_time_of_its_append_not_by_the_time_of_its_records(record_ms: int, restart: str) -> None:
+    disk, settings = SimulatedDisk(), LogSettings(producer_id_expiration_ms=DAY_MS, timestamp_after_max_ms=20 * DAY_MS)
+    log = open_log(disk, settings)
+    sent = batch(producer_id=7, sequence=0, timestamp=record_ms)
+    assert log.append(bytearray(sent), EPOCH, NOW).base_offset == 0
+    if restart == "clean":
+        log.close(NOW)
+        log = open_log(disk, settings, was_clean=True, now=after(DAY_MS - 1))
+    elif restart == "kill":
+        sync(disk, log)
+        disk.restart()
+        log = open_log(disk, settings, recovery_point=1, now=NOW)
+    log.retire(Offset(0), after(DAY_MS - 1))
+    assert log.append(bytearray(sent), EPOCH, after(DAY_MS - 1)).is_duplicate
+    log.retire(Offset(0), after(DAY_MS))
+    assert not log.append(bytearray(sent), EPOCH, after(DAY_MS)).is_duplicate
+
+
+def test_a_log_that_is_cut_keeps_the_times_of_its_appends() -> None:
+    log = new_log(LogSettings(producer_id_expiration_ms=DAY_MS))
+    old = batch(producer_id=7, sequence=0, timestamp=0)
+    log.append(bytearray(old), EPOCH, NOW)
+    log.append(batch(), EPOCH, NOW)
+    log.truncate_to(Offset(1))
+    log.retire(Offset(0), after(DAY_MS - 1))
+    assert log.append(bytearray(old), EPOCH, after(DAY_MS - 1)).is_duplicate
+
+
 def test_a_snapshot_has_the_bytes_that_kafka_writes() -> None:
     log = new_log()
     send(log, 5, 3, epoch=2)
     state = ProducerState()
-    state.appended((0, 0, 0, 2, 0, 0, 2, 0, START_MS, 7, 2, 5, 3), 0, START_MS)
+    state.appended((0, 0, 0, 2, 0, 0, 2, 0, START_MS, 7, 2, 5, 3), 0, START_MS, START_MS)
     entry = "0000000000000007 0002 00000007 0000000000000002 00000002 0000018bcfe56800 ffffffff ffffffffffffffff"
     content = state.render()
     assert content[:2] == b"\0\1"
@@ -163,7 +199,7 @@ def test_a_snapshot_has_the_bytes_that_kafka_writes() -> None:
 @pytest.mark.parametrize("damage", ["cut", "flip", "version", "count", "empty"])
 def test_a_damaged_snapshot_is_known_as_such(damage: str) -> None:
     state = ProducerState()
-    state.appended((0, 0, 0, 2, 0, 0, 2, 0, START_MS, 7, 2, 5, 3), 0, START_MS)
+    state.appended((0, 0, 0, 2, 0, 0, 2, 0, START_MS, 7, 2, 5, 3), 0, START_MS, START_MS)
     content = bytearray(state.render())
     if damage == "cut":
         del content[-3:]

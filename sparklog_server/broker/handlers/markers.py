@@ -1,4 +1,8 @@
-"""WriteTxnMarkers: another broker's transaction coordinator, or an administrator, ends transactions in partitions that are led here."""
+"""WriteTxnMarkers: another broker's transaction coordinator, or an administrator, ends transactions in partitions that are led here.
+
+In `__consumer_offsets` a marker is taken for a transaction that hangs: it is open in the partition, and no transaction of its producer is
+open in this broker's coordinator, which writes its own markers without this request. See docs/decisions/0013.
+"""
 
 from collections.abc import Sequence
 from functools import partial
@@ -15,6 +19,7 @@ from sparklog.wire.messages.write_txn_markers import (
 )
 from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
 from sparklog_server.broker.context import Context
+from sparklog_server.broker.internal_topics import OFFSETS_TOPIC
 from sparklog_server.broker.markers import Markers, Outcomes, TxnMarker
 from sparklog_server.broker.session import Call, Parked
 
@@ -31,15 +36,16 @@ def write_txn_markers(context: Context, call: Call, request: WriteTxnMarkersRequ
     waiting = _Writing(context, call, request)
     markers = Markers()
     for index, asked in enumerate(request.markers):
+        refused = _refused_offsets(context, asked)
         marker = TxnMarker(
             producer_id=asked.producer_id,
             producer_epoch=asked.producer_epoch,
             is_commit=asked.transaction_result,
             coordinator_epoch=asked.coordinator_epoch,
             transaction_version=asked.transaction_version,
-            partitions=_partitions_of(asked),
+            partitions=tuple(one for one in _partitions_of(asked) if one not in refused),
         )
-        markers.write(context, marker, partial(waiting.written, index), now)
+        markers.write(context, marker, partial(waiting.written, index, refused), now)
     if waiting.is_done:
         return waiting.response()
     context.park(waiting, _WAIT_MS, now)
@@ -48,6 +54,25 @@ def write_txn_markers(context: Context, call: Call, request: WriteTxnMarkersRequ
 
 def _partitions_of(marker: WritableTxnMarker) -> tuple[TopicPartition, ...]:
     return tuple(TopicPartition(topic.name, index) for topic in marker.topics for index in topic.partition_indexes)
+
+
+def _refused_offsets(context: Context, asked: WritableTxnMarker) -> dict[TopicPartition, ErrorCode]:
+    """The partitions of offsets that take no marker from this sender, and why."""
+    named = [one for one in _partitions_of(asked) if one.topic == OFFSETS_TOPIC]
+    if not named:
+        return {}
+    is_owned_here = context.transactions.has_open(asked.producer_id)
+    refused = {}
+    for topic_partition in named:
+        partition = context.partitions.find(*topic_partition)
+        if partition is None:
+            continue  # which is what it is told
+        producer = partition.log.producers.producers.get(asked.producer_id)
+        if is_owned_here is None:
+            refused[topic_partition] = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        elif is_owned_here or producer is None or producer.transaction_start < 0:
+            refused[topic_partition] = ErrorCode.INVALID_TXN_STATE
+    return refused
 
 
 class _Writing:
@@ -66,9 +91,9 @@ class _Writing:
     def is_done(self) -> bool:
         return self._missing == 0
 
-    def written(self, index: int, outcomes: Outcomes, now: Instant) -> None:
-        """What became of one marker."""
-        self._outcomes[index] = outcomes
+    def written(self, index: int, refused: Outcomes, outcomes: Outcomes, now: Instant) -> None:
+        """What became of one marker, where it was not refused before."""
+        self._outcomes[index] = {**refused, **outcomes}
         self._missing -= 1
         if not self._missing and self.call.waiting is self:
             self._context.partitions.released.append(self)

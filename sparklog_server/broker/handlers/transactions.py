@@ -22,7 +22,7 @@ from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resour
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.coordinated import Refusal, ask_shard, gather
 from sparklog_server.broker.handlers.coordinators import make_topic
-from sparklog_server.broker.internal_topics import INTERNAL_TOPICS
+from sparklog_server.broker.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.broker.transactions import is_there
 from sparklog_server.coordinator.txn.answers import listed, partitions_of, refused_add, told
@@ -89,7 +89,7 @@ def _why_not(context: Context, call: Call, asked: AddPartitionsToTxnTransaction,
     for partition in sorted(partitions_of(asked)):
         topic = partition.topic
         is_clients_own = topic not in INTERNAL_TOPICS and context.allow(call, Operation.WRITE, Resource.TOPIC, topic)
-        if not is_from_broker and not is_clients_own:
+        if (topic in INTERNAL_TOPICS and topic != OFFSETS_TOPIC) or not (is_from_broker or is_clients_own):
             codes[partition] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         elif not is_there(context.image, partition):
             codes[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -1,6 +1,10 @@
 """What a request makes of a transaction: the checks of each, in Kafka's order. Nothing here waits, and nothing here is kept.
 
 Every function returns the transaction as it will be, or raises Refused with the code of the answer.
+
+While markers are missing (`ENDING`), a request that would change the transaction is answered CONCURRENT_TRANSACTIONS before its producer
+is compared: at an overflow of epochs the producer already has the next producer id, which the transaction gets when it is complete. Only
+EndTxn of TV1 and the verification compare the producer first, as in Kafka.
 """
 
 from collections.abc import Callable
@@ -63,13 +67,13 @@ def init(
     """
     if before is None:
         return begun(producer_ids(), timeout_ms, now_ms)
+    if before.state in ENDING:
+        raise Refused(ErrorCode.CONCURRENT_TRANSACTIONS)
     has_expected = request.producer_id != NO_PRODUCER_ID
     # A retry after the epochs ran out may still name the id before.
     is_rotated = request.producer_id == before.previous_producer_id and request.producer_epoch >= LAST_EPOCH
     if has_expected and request.producer_id != before.producer_id and not is_rotated:
         raise Refused(ErrorCode.PRODUCER_FENCED)
-    if before.state in ENDING:
-        raise Refused(ErrorCode.CONCURRENT_TRANSACTIONS)
     if before.state is State.ONGOING:
         return fence(before, producer_ids, server_version, now_ms)
     if before.is_exhausted and (not has_expected or request.producer_epoch == before.producer_epoch):
@@ -88,14 +92,26 @@ def fence(before: Transaction, producer_ids: ProducerIds, server_version: int, n
     return fenced(before, server_version=server_version, next_producer_id=next_producer_id, now_ms=now_ms)
 
 
-def check_producer(before: Transaction | None, producer_id: int, producer_epoch: int) -> Transaction:
-    """Whether a producer is the one that its transactional id belongs to, and no transaction is about to end."""
+def check_adds(before: Transaction | None, producer_id: int, producer_epoch: int) -> Transaction:
+    """The transaction, if this producer may add partitions to it."""
+    if before is not None and before.state in ENDING:
+        raise Refused(ErrorCode.CONCURRENT_TRANSACTIONS)
+    return _of_producer(before, producer_id, producer_epoch)
+
+
+def check_verifies(before: Transaction | None, producer_id: int, producer_epoch: int) -> Transaction:
+    """The transaction, if this producer has it."""
+    transaction = _of_producer(before, producer_id, producer_epoch)
+    if transaction.state in ENDING:
+        raise Refused(ErrorCode.CONCURRENT_TRANSACTIONS)
+    return transaction
+
+
+def _of_producer(before: Transaction | None, producer_id: int, producer_epoch: int) -> Transaction:
     if before is None or before.producer_id != producer_id:
         raise Refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if before.producer_epoch != producer_epoch:
         raise Refused(ErrorCode.PRODUCER_FENCED)
-    if before.state in ENDING:
-        raise Refused(ErrorCode.CONCURRENT_TRANSACTIONS)
     return before
 
 
@@ -121,14 +137,11 @@ def end(
         raise Refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if client_version >= BUMPING:
         return _end_bumping(before, producer_id, producer_epoch, is_commit, client_version, producer_ids, now_ms)
-    if before.producer_id != producer_id:
-        raise Refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    if before.producer_epoch != producer_epoch:
-        raise Refused(ErrorCode.PRODUCER_FENCED)
+    _of_producer(before, producer_id, producer_epoch)
+    if before.state in ENDING:
+        raise Refused(ErrorCode.CONCURRENT_TRANSACTIONS)
     if before.state is State.ONGOING:
         return ended(before, is_commit=is_commit, client_version=0, next_producer_id=NO_PRODUCER_ID, now_ms=now_ms)
-    if _is_under_way(before, is_commit):
-        raise Refused(ErrorCode.CONCURRENT_TRANSACTIONS)
     if before.state is (State.COMPLETE_COMMIT if is_commit else State.COMPLETE_ABORT):
         return None
     raise Refused(ErrorCode.INVALID_TXN_STATE)
@@ -153,22 +166,16 @@ def _end_bumping(
 
     Where an abort finds nothing open (its producer may not know what arrived), it bumps the epoch all the same.
     """
+    if before.state in ENDING:
+        raise Refused(ErrorCode.CONCURRENT_TRANSACTIONS)
     is_overflow = before.previous_producer_id == producer_id and producer_epoch == LAST_EPOCH and before.producer_epoch == 0
     is_retry = before.producer_epoch == producer_epoch + 1
     if before.producer_id != producer_id and not is_overflow:
         raise Refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     is_current = producer_epoch == before.producer_epoch
     is_complete = before.state in (State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
-    if before.state in ENDING:
-        is_known = is_retry
-    elif is_complete:
-        is_known = is_retry or is_overflow or is_current
-    else:
-        is_known = is_current
-    if not is_known:
+    if not is_current and not (is_complete and (is_retry or is_overflow)):
         raise Refused(ErrorCode.PRODUCER_FENCED)
-    if _is_under_way(before, is_commit):
-        raise Refused(ErrorCode.CONCURRENT_TRANSACTIONS)
     if is_complete and (is_retry or is_overflow) and is_commit is (before.state is State.COMPLETE_COMMIT):
         return None
     is_of_nothing = not is_commit and (before.state is State.EMPTY or (is_complete and not is_retry and not is_overflow))
@@ -176,7 +183,3 @@ def _end_bumping(
         raise Refused(ErrorCode.INVALID_TXN_STATE)
     next_producer_id = producer_ids() if before.is_exhausted else NO_PRODUCER_ID
     return ended(before, is_commit=is_commit, client_version=client_version, next_producer_id=next_producer_id, now_ms=now_ms)
-
-
-def _is_under_way(before: Transaction, is_commit: bool) -> bool:
-    return before.state is (State.PREPARE_COMMIT if is_commit else State.PREPARE_ABORT)

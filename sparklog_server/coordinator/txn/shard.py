@@ -137,6 +137,8 @@ class TxnShard:
             return Decision(records, answers)
         self._running.end(transactional_id)
         if after.state in ENDING:
+            if before is None or before.producer_epoch != after.producer_epoch:
+                self._last_epochs.pop(transactional_id, None)  # what the end bumped tells a retry from now on
             self._completions.begin(transactional_id, after.partitions)
             rest = self._markers_or_complete(transactional_id, after, now)
             return Decision((*records, *rest.records), (*answers, *rest.answers))
@@ -229,9 +231,10 @@ class TxnShard:
         before = self.transactions.get(transactional_id)
         client_version = _LATEST_CLIENT if command.version >= _BROKERS_SINCE else 0
         try:
-            transaction = moves.check_producer(before, asked.producer_id, asked.producer_epoch)
             if asked.verify_only:
+                transaction = moves.check_verifies(before, asked.producer_id, asked.producer_epoch)
                 return _answered(token, verified(asked, transaction.partitions))
+            transaction = moves.check_adds(before, asked.producer_id, asked.producer_epoch)
             return self._joined(transactional_id, transaction, partitions, client_version, now, Answer(token, added(asked)))
         except Refused as refused:
             if not asked.verify_only and self._waits(transactional_id, refused, command, token, now):
@@ -241,7 +244,8 @@ class TxnShard:
     def _add_offsets(self, command: Command, token: object, now: Instant) -> Decision:
         request = cast(AddOffsets, command.request)
         try:
-            transaction = moves.check_producer(self.transactions.get(request.transactional_id), request.producer_id, request.producer_epoch)
+            before = self.transactions.get(request.transactional_id)
+            transaction = moves.check_adds(before, request.producer_id, request.producer_epoch)
             partitions = frozenset((request.partition,))
             return self._joined(request.transactional_id, transaction, partitions, 0, now, Answer(token, AddOffsetsToTxnResponse()))
         except Refused as refused:
@@ -267,7 +271,6 @@ class TxnShard:
                 self._running.end(transactional_id)
             # As Kafka answers when its own log refuses the record.
             raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR)
-        self._last_epochs.pop(transactional_id, None)
         return decision
 
     def _end(self, command: Command, token: object, now: Instant) -> Decision:
@@ -291,7 +294,6 @@ class TxnShard:
         if after is None:
             assert before is not None
             return _answered(token, _end_told(before, client_version))
-        self._last_epochs.pop(request.transactional_id, None)
         reply = _end_told(completed(after, now.wall_ms), client_version)
         return self._moved(request.transactional_id, after, now, Answer(token, reply))
 
