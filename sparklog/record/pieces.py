@@ -117,8 +117,9 @@ def _snappy_pieces(data: memoryview, limit: int) -> Iterator[Buffer]:
 
 def _snappy_block_bytes(data: memoryview) -> int:
     """No block may give more."""
-    first = snappy_size(next(snappy_blocks(data)))
-    return max(first, XERIAL_BLOCK_BYTES_MAX) if is_xerial(data) else first
+    first = next(snappy_blocks(data), None)
+    size = 0 if first is None else snappy_size(first)
+    return max(size, XERIAL_BLOCK_BYTES_MAX) if is_xerial(data) else size
 
 
 def _lz4_pieces(data: memoryview, limit: int) -> Iterator[Buffer]:

@@ -235,9 +235,9 @@ class Broker:
     def finished(self, ticket: Ticket, result: object, now: Instant) -> list[Effect]:
         """A sync (None or StorageError) or a job (its result or exception) came back."""
         error = result if isinstance(result, StorageError) else None
-        if isinstance(result, Exception) and error is None:
-            raise result  # our own fault: a job may fail only by the disk's
         job = self._context.jobs.pop(ticket, None)
+        if isinstance(result, Exception) and error is None and not (isinstance(result, MemoryError) and job is not None):
+            raise result  # our own fault: a job may fail only by the disk's, and that of a request for want of memory
         if job is not None:
             self._job_finished(job, result, now)
         elif not self._partitions.finished(ticket, result, now) and not self._context.shard_loaded(ticket, result, now):
@@ -252,6 +252,12 @@ class Broker:
         if self.is_stopping:
             return
         call = job.call
+        if isinstance(result, MemoryError):
+            self._trace("job-out-of-memory", peer=call.session.peer_address, api_key=call.api_key)
+            if job.without_memory is None:
+                self._close(call.session, "a job of its request ran out of memory")
+                return
+            result = job.without_memory
         answer = job.finished(result, now)
         if call.session.is_closing or call.answer is not None:
             return
