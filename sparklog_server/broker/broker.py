@@ -33,7 +33,7 @@ from sparklog_server.broker.memory import RequestMemory
 from sparklog_server.broker.quorum import Quorum
 from sparklog_server.broker.quotas import ClientQuotas, WorkClock
 from sparklog_server.broker.requests import NotServed, read_request
-from sparklog_server.broker.session import FLOWING, MUTING_SILENT, SILENT, Call, Parked, Session, Wakeable, first_frame_bytes_max
+from sparklog_server.broker.session import FLOWING, MUTING_SILENT, SILENT, Call, Encoded, Parked, Session, Wakeable, first_frame_bytes_max
 from sparklog_server.broker.standing import Standing
 from sparklog_server.broker.transactions import Resolver, Transactions
 from sparklog_server.config.settings import BrokerSettings
@@ -261,7 +261,9 @@ class Broker:
         answer = job.finished(result, now)
         if call.session.is_closing or call.answer is not None:
             return
-        if isinstance(answer, Message):
+        if isinstance(answer, Encoded):
+            self._answer(call, answer.message, now, answer.chunks)
+        elif isinstance(answer, Message):
             self._answer(call, answer, now)
         else:
             self._let_go(call, answer)
@@ -336,11 +338,11 @@ class Broker:
         else:
             self._answer(Call(session, header.api_key, 0, header.correlation_id, header.client_id), of_unsupported_version(), now)
 
-    def _answer(self, call: Call, message: Message, now: Instant) -> None:
+    def _answer(self, call: Call, message: Message, now: Instant, encoded: list[Chunk] | None = None) -> None:
         """Give the answer out as soon as every earlier one of the session is out."""
         session = call.session
         try:
-            chunks = encode_reply(message, call.api_key, call.version, call.correlation_id)
+            chunks = encoded or encode_reply(message, call.api_key, call.version, call.correlation_id)
         except (ValueError, OverflowError) as error:  # longer than a length field can say: what a peer asked for may not end the process
             self._close(session, f"the answer cannot be written: {error}")
             return

@@ -13,7 +13,7 @@ from sparklog_server.broker.memory import RequestMemory
 from sparklog_server.broker.producer_ids import ProducerIds
 from sparklog_server.broker.quorum import Quorum
 from sparklog_server.broker.quotas import ClientQuotas
-from sparklog_server.broker.session import Call, Parked, Session, Waiting
+from sparklog_server.broker.session import Call, Encoded, Parked, Session, Waiting
 from sparklog_server.broker.shards import Shards
 from sparklog_server.broker.sliced import Slices
 from sparklog_server.broker.transactions import Transactions
@@ -60,7 +60,7 @@ class RequestJob(NamedTuple):
     """
 
     call: Call
-    finished: Callable[[object, Instant], Message | Parked]
+    finished: Callable[[object, Instant], Message | Encoded | Parked]
     copied_bytes: int
     without_memory: object
 
@@ -170,7 +170,7 @@ class Context:
         self,
         call: Call,
         job: Callable[[], object],
-        finished: Callable[[object, Instant], Message | Parked],
+        finished: Callable[[object, Instant], Message | Encoded | Parked],
         *,
         copies: Sequence[bytearray] = (),
         in_steps: bool = False,

@@ -34,6 +34,9 @@ SLICE_S: Final = 0.01
 HALF_LIFE_S: Final = 1.0
 SMALL_BYTES: Final = 4 << 20
 
+OWN_TRIES: Final = 10
+OWN_REST_S: Final = 0.5
+
 _USE_MIN_S: Final = 1e-6
 _SESSIONS_SWEPT_FROM: Final = 1024
 
@@ -49,7 +52,7 @@ Done = Callable[[object], None]
 class _Work:
     """A job: where its result goes, and how far it is."""
 
-    __slots__ = ("done", "in_steps", "job", "memory_bytes", "session", "steps")
+    __slots__ = ("done", "in_steps", "job", "memory_bytes", "session", "steps", "tries")
 
     def __init__(self, job: Job, done: Done, *, in_steps: bool, session: SessionId | None, memory_bytes: int) -> None:
         self.job = job
@@ -58,6 +61,7 @@ class _Work:
         self.session = session
         self.memory_bytes = memory_bytes
         self.steps: Steps[object] | None = None
+        self.tries = 1
 
 
 _Heap = list[tuple[float, int, _Work]]
@@ -154,6 +158,13 @@ class Jobs:
         result: object
         try:
             result, is_done = self._work(work, begun_s)
+        except MemoryError as error:
+            # A request fails. What the broker needs itself is tried again: it changes nothing before it is whole.
+            result, is_done = without_frames(error), work.session is not None or work.tries == OWN_TRIES
+            work.tries += 1
+            work.steps = None
+            if not is_done:
+                time.sleep(OWN_REST_S)
         except Exception as error:
             result, is_done = _told(error), True
         with self._changed:
@@ -197,7 +208,7 @@ def _first(heap: _Heap) -> tuple[float, int]:
 
 def _told(error: Exception) -> Exception:
     """The error without its frames. One that is the broker's own fault tells where it was raised in a note, since it ends the process."""
-    if not isinstance(error, (StorageError, MemoryError)):
+    if not isinstance(error, StorageError):
         error.add_note("".join(traceback.format_exception(error)))
     return without_frames(error)
 

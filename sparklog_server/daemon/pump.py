@@ -220,7 +220,7 @@ class Pump:
             case Run(job, ticket, in_steps, is_calm, session, memory_bytes):
                 done = partial(self._finished, ticket)
                 if is_calm:
-                    self._long_jobs.run(partial(take_calmly, cast(Steps[object], job()), self.hears_others), done)
+                    self._long_jobs.run(partial(_work_calmly, job, self.hears_others), done)
                 else:
                     self._jobs.run(job, done, in_steps=in_steps, session=session, memory_bytes=memory_bytes)
             case Disconnect(session):
@@ -230,3 +230,7 @@ class Pump:
                 raise Halted(reason)
             case _:
                 raise AssertionError(f"no way to carry out {effect!r}")
+
+
+def _work_calmly(job: Job, hears_others: Callable[[], bool]) -> object:
+    return take_calmly(cast(Steps[object], job()), hears_others)

@@ -131,8 +131,8 @@ class Round:
                 if isinstance(step, Cleaned):
                     return Progress(io_bytes, step, False)
                 io_bytes += step
-        except (ValueError, DecodeError) as error:
-            raise UncleanableLog(f"{self.plan.directory}: {error}") from error
+        except (ValueError, DecodeError, MemoryError) as error:
+            raise UncleanableLog(f"{self.plan.directory}: {error or 'out of memory'}") from None
         return Progress(io_bytes, None, False)
 
     def _run(self) -> Generator["int | Cleaned", None, None]:
