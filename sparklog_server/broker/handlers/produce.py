@@ -134,7 +134,7 @@ def _check_at_once(targets: list[_Target], sent: Sequence[memoryview | bytearray
             batches = list(sent)
         try:
             checked = check_client_batch(records, settings, now.wall_ms, inline_bytes_max=left)
-        except NeedsJob:
+        except (NeedsJob, MemoryError):
             return None
         except RecordsRefused as refused:
             if len(targets) > 1:
