@@ -144,8 +144,9 @@ cdef class RecordWalk:
         if self.is_strict and offset_delta != self.index:
             return _WRONG_DELTA
         if timestamp == -1:
-            return 0
-        if not self.has_timestamp:
+            if self.is_strict:
+                return 0
+        elif not self.has_timestamp:
             self.has_timestamp = True
             self.smallest = self.largest = timestamp
         elif timestamp < self.smallest:

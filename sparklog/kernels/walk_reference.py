@@ -32,7 +32,8 @@ class RecordWalk:
 
     A walk that `is_strict` checks what `check_records` checks: offset deltas 0, 1, 2 …, keys if `require_keys`, headers, and no bytes after
     the last record; one that is not reads timestamps and offsets of records in a log. `feed` stops early at a hit: a timestamp outside
-    `[low, high]` of a record whose offset delta is `from_delta` or more. Feed the rest of the piece again to go on.
+    `[low, high]` of a record whose offset delta is `from_delta` or more; in a strict walk a record without timestamp (-1) is none. Feed the
+    rest of the piece to go on.
     """
 
     def __init__(
@@ -133,11 +134,12 @@ class RecordWalk:
         if self._is_strict and offset_delta != self.index:
             raise _Unfit(f"offset deltas must be 0, 1, 2 …; not so at record {self.index}")
         timestamp = wrapped(self._base_timestamp + timestamp_delta)
-        if timestamp == NO_TIMESTAMP:
+        if timestamp != NO_TIMESTAMP:
+            self.least = min(self.least, timestamp) if self._has_timestamp else timestamp
+            self.greatest = max(self.greatest, timestamp) if self._has_timestamp else timestamp
+            self._has_timestamp = True
+        elif self._is_strict:
             return
-        self.least = min(self.least, timestamp) if self._has_timestamp else timestamp
-        self.greatest = max(self.greatest, timestamp) if self._has_timestamp else timestamp
-        self._has_timestamp = True
         if not self.low <= timestamp <= self.high and offset_delta >= self.from_delta:
             self.is_hit = True
             self.hit_index, self.hit_timestamp, self.hit_delta = self.index, timestamp, offset_delta
