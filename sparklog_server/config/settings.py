@@ -208,7 +208,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         _long(
             "sparklog.decompress.memory.max",
             "The bytes that decompressed batches may take together; a request waits for its share, and one that needs too much is refused.",
-            16 * _MIB,
+            32 * _MIB,
         ),
     ] = 128 * _MIB
     sparklog_validate_compressed: Annotated[

@@ -228,7 +228,7 @@ def test_a_refused_batch_leaves_no_exception_behind_that_holds_its_bytes(world: 
 
 
 def test_of_batches_compressed_anew_those_that_do_not_fit_the_memory_of_one_request_are_refused() -> None:
-    world = World(1, **{"sparklog.decompress.memory.max": str(16 << 20)})
+    world = World(1, **{"sparklog.decompress.memory.max": str(32 << 20)})
     world.node.start()
     world.settle()
     client = world.node.connect()
@@ -241,5 +241,5 @@ def test_of_batches_compressed_anew_those_that_do_not_fit_the_memory_of_one_requ
     assert isinstance(answer, ProduceResponse)
     codes = [part.error_code for part in answer.responses[0].partition_responses]
     accepted = codes.index(ErrorCode.MESSAGE_TOO_LARGE)
-    assert 4 <= accepted <= 8
+    assert 10 <= accepted <= 16
     assert codes == [0] * accepted + [ErrorCode.MESSAGE_TOO_LARGE] * (20 - accepted)
