@@ -43,11 +43,11 @@ def test_the_snapshot_is_of_the_roll_though_rendered_later_and_recovery_begins_w
     assert sum(run.is_calm for run in world.held) == 1
     assert snapshots(world) == []
     world.run_all()
+    world.wait(2_000)
     (name,) = snapshots(world)
     state = ProducerState.parse(world.disk.read(f"/data/t-0/{name}") or b"")
     offset = int(name.removesuffix(".snapshot"))
     assert max(one.batches[-1][3] for one in state.producers.values()) == offset - 1
-    world.wait(2_000)
     world.power_cut(1)
     end = 2 * PRODUCERS
     assert send(world, 7, 1) == (0, PRODUCERS + 7)  # a duplicate
