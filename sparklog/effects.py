@@ -78,12 +78,17 @@ def take_all(steps: Steps[Result]) -> Result:
 class Run(msgspec.Struct, gc=False, frozen=True):
     """Run a job beside the loop: a function over immutable inputs and the disk door; its result returns through `finished`.
 
-    One `in_steps` gives its `Steps` when called, and works when they are taken.
+    One `in_steps` gives its `Steps` when called, and works when they are taken; one that `is_calm` rests between them while other sessions
+    are active. `memory_bytes` are made by the job at most, which starts when the outside has room for them. A job that a `session` waits
+    for shares the processor with the jobs of other sessions.
     """
 
     job: Callable[[], object]
     ticket: Ticket
     in_steps: bool = False
+    is_calm: bool = False
+    session: SessionId | None = None
+    memory_bytes: int = 0
 
     def work(self) -> object:
         """Do the job at once, as the simulation does; raises what it raises."""

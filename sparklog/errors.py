@@ -5,6 +5,7 @@ library can catch; a broker's answer becomes a `BrokerError` through `error_for`
 """
 
 from enum import IntEnum
+from typing import TypeVar
 
 
 class ErrorCode(IntEnum):
@@ -189,6 +190,17 @@ _RETRIABLE = frozenset(
         ErrorCode.SHARE_SESSION_LIMIT_REACHED,
     }
 )
+
+
+Raised = TypeVar("Raised", bound=BaseException)
+
+
+def without_frames(error: Raised) -> Raised:
+    """`error` without traceback, cause and context: an exception that outlives the call that raised it keeps no frame of that call, and
+    with it none of the buffers that the frame refers to. `raise … from None` does not suffice, since it keeps the context.
+    """
+    error.__traceback__ = error.__cause__ = error.__context__ = None
+    return error
 
 
 class SparklogError(Exception):

@@ -1,8 +1,8 @@
 """Compiled functions over buffers, each with a plain-Python twin; this file alone knows that there are two.
 
-`from sparklog.kernels import codec, scan, columns, clean, avro, json` gives the modules chosen by `SPARKLOG_KERNELS`: `auto` (compiled
-where it was built, else the reference), `compiled` or `reference`; a forced one that is missing is an error. A kernel takes buffers and
-integers, imports nothing of sparklog, and returns positions or plain values, or raises ValueError with a position.
+`from sparklog.kernels import codec, scan, walk, columns, clean, avro, json` gives the modules that `SPARKLOG_KERNELS` chooses: `auto`
+(compiled where it was built, else the reference), `compiled` or `reference`; a forced one that is missing is an error. A kernel takes
+buffers and integers, imports nothing of sparklog, and returns positions or plain values, or raises ValueError with a position.
 """
 
 import importlib
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from sparklog.kernels import columns_reference as columns
     from sparklog.kernels import json_reference as json
     from sparklog.kernels import scan_reference as scan
+    from sparklog.kernels import walk_reference as walk
 
-__all__ = ["avro", "clean", "codec", "columns", "implementation", "json", "load", "scan"]
+__all__ = ["avro", "clean", "codec", "columns", "implementation", "json", "load", "scan", "walk"]
 
-_NAMES = frozenset({"avro", "clean", "codec", "columns", "json", "scan"})
+_NAMES = frozenset({"avro", "clean", "codec", "columns", "json", "scan", "walk"})
 
 
 def wanted() -> str:

@@ -6,6 +6,7 @@ in bytes, and by a ratio of `RATIO_MAX` once more than `RATIO_FREE_BYTES` come o
 
 import contextlib
 import zlib
+from collections.abc import Iterator
 from enum import IntEnum
 from struct import unpack_from
 from typing import Final
@@ -25,24 +26,51 @@ RATIO_MAX: Final = 1024
 RATIO_FREE_BYTES: Final = 4 << 20
 """Honest batches of equal records beat any ratio while they are small."""
 
+PARTS_FREE: Final = 1024
+GZIP_MEMBERS_FREE: Final = 64
+PART_BYTES_MIN: Final = 1024
+"""The parts of a batch (gzip members, snappy blocks, zstd blocks) beyond the free ones must give so much each on average: a part takes
+time even if it is empty."""
+INPUT_BYTES: Final = 64 << 10
+"""How much of the input a decompressor gets at once where it copies what it does not consume."""
+XERIAL_BLOCK_BYTES: Final = 32 << 10
+
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
-_XERIAL_HEADER = _XERIAL_MAGIC + (1).to_bytes(4, "big") * 2  # version and the oldest version that can read it
-_XERIAL_BLOCK_BYTES = 32 << 10
-_GZIP_WINDOW = 31  # 15 bits of window, with the gzip wrapper (RFC 1952)
+XERIAL_HEADER = _XERIAL_MAGIC + (1).to_bytes(4, "big") * 2  # version and the oldest version that can read it
+GZIP_WINDOW = 31  # 15 bits of window, with the gzip wrapper (RFC 1952)
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_INDEPENDENT_BIT = 0x20
 _LZ4_BLOCK_CHECKSUM_BIT = 0x10
 _LZ4_CONTENT_SIZE_BIT = 0x08
 _LZ4_DICTIONARY_BIT = 0x01
 _LZ4_RATIO_MAX = 255
-_ZSTD_LEVEL = 3
-_GZIP_LEVEL = 6
+ZSTD_LEVEL = 3
+GZIP_LEVEL = 6
 _FIRST_GUESS_RATIO = 16
 _FIRST_GUESS_BYTES_MIN = 64 << 10
 
 
 class TooLarge(DecodeError):
     """More would come out than the limits allow."""
+
+
+class Parts:
+    """Counts the parts of a batch and what they give."""
+
+    __slots__ = ("_bytes", "_count", "_free", "_name")
+
+    def __init__(self, name: str, free: int) -> None:
+        self._name = name
+        self._free = free
+        self._count = 0
+        self._bytes = 0
+
+    def count(self, parts: int, size: int) -> None:
+        """So many parts more, and so many bytes that came out. Raises DecodeError if the parts are too many."""
+        self._count += parts
+        self._bytes += size
+        if self._count > self._free and self._bytes < PART_BYTES_MIN * (self._count - self._free):
+            raise DecodeError(f"{self._name}: {self._count} parts give {self._bytes} bytes, too few for so many parts")
 
 
 class Codec(IntEnum):
@@ -58,7 +86,7 @@ class Codec(IntEnum):
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> Buffer:
     """`data` in the codec's form that Kafka's Java client writes or at least reads; `level` None is Kafka's default level."""
     if codec is Codec.GZIP:
-        return zlib.compress(data, _GZIP_LEVEL if level is None else level, wbits=_GZIP_WINDOW)
+        return zlib.compress(data, GZIP_LEVEL if level is None else level, wbits=GZIP_WINDOW)
     if codec is Codec.SNAPPY:
         return _compress_xerial(data)
     if codec is Codec.LZ4:
@@ -66,7 +94,7 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> Buffer:
         compressed: bytes = lz4.frame.compress(data, compression_level=level or 0, block_linked=False)
         return compressed
     if codec is Codec.ZSTD:
-        return _compress_zstd(data, _ZSTD_LEVEL if level is None else level)
+        return _compress_zstd(data, ZSTD_LEVEL if level is None else level)
     return data
 
 
@@ -79,65 +107,108 @@ def decompress(codec: Codec, data: Buffer, limit_bytes: int = DECOMPRESSED_BYTES
         return _DECOMPRESS[codec](memoryview(data), limit)
     except (zlib.error, zstandard.ZstdError, cramjam.DecompressionError, RuntimeError, EOFError) as error:
         # lz4 tells of bad frames by RuntimeError.
-        raise DecodeError(f"{codec.name.lower()}: {error}") from error
+        raise DecodeError(f"{codec.name.lower()}: {error}") from None
 
 
-def _too_large(codec: str, limit: int) -> TooLarge:
+def too_large(codec: str, limit: int) -> TooLarge:
+    """The refusal of a batch beyond its limit."""
     return TooLarge(f"{codec}: more than the {limit} bytes allowed come out")
 
 
 def _decompress_gzip(data: memoryview, limit: int) -> Buffer:
-    pieces: list[bytes] = []
-    rest: Buffer = data
-    while rest:  # a file may have several members one after another
-        member = zlib.decompressobj(_GZIP_WINDOW)
-        piece = member.decompress(rest, limit + 1)
-        limit -= len(piece)
-        if limit < 0:
-            raise _too_large("gzip", limit + sum(map(len, pieces)) + len(piece))
-        if not member.eof:
-            raise DecodeError("gzip: the data ends too early")
-        pieces.append(piece)
-        rest = member.unused_data
-    if not pieces:
-        raise DecodeError("gzip: no data")
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    member = zlib.decompressobj(GZIP_WINDOW)
+    whole: Buffer = member.decompress(data, limit + 1)
+    if len(whole) > limit:
+        raise too_large("gzip", limit)
+    if not member.eof:
+        raise DecodeError("gzip: the data ends too early" if data else "gzip: no data")
+    if not member.unused_data:
+        return whole
+    joined = bytearray()
+    for piece in gzip_pieces(data, max(_FIRST_GUESS_BYTES_MIN, limit >> 8)):
+        joined += piece
+        if len(joined) > limit:
+            raise too_large("gzip", limit)
+    return joined
+
+
+def gzip_pieces(data: memoryview, piece_bytes: int) -> Iterator[Buffer]:
+    """What comes out of one member after another (RFC 1952), in pieces of at most `piece_bytes`."""
+    parts = Parts("gzip", GZIP_MEMBERS_FREE)
+    member = zlib.decompressobj(GZIP_WINDOW)
+    rest: Buffer = b""
+    position = 0
+    while True:
+        if not rest:  # a few bytes at once, since those behind the end of a member are copied
+            rest = data[position : position + INPUT_BYTES]
+            position += len(rest)
+        is_at_end = not rest
+        piece = member.decompress(rest, piece_bytes)
+        if piece:
+            yield piece
+        if member.eof:
+            parts.count(1, len(piece))
+            rest = member.unused_data
+            if not rest and position == len(data):
+                return
+            member = zlib.decompressobj(GZIP_WINDOW)
+        elif is_at_end and not piece:
+            raise DecodeError("gzip: the data ends too early" if data else "gzip: no data")
+        else:
+            parts.count(0, len(piece))
+            rest = member.unconsumed_tail
 
 
 def _compress_xerial(data: Buffer) -> bytes:
-    pieces = [_XERIAL_HEADER]
+    return b"".join((XERIAL_HEADER, *write_xerial_blocks(data)))
+
+
+def write_xerial_blocks(data: Buffer) -> Iterator[bytes]:
+    """The blocks of `data`, each after its length."""
     view = memoryview(data)
-    for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
-        block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
-        pieces += (len(block).to_bytes(4, "big"), block)
-    return b"".join(pieces)
+    for start in range(0, len(view), XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(view[start : start + XERIAL_BLOCK_BYTES]))
+        yield len(block).to_bytes(4, "big")
+        yield block
 
 
 def _decompress_snappy(data: memoryview, limit: int) -> Buffer:
     """Xerial framing, as Java and most clients write, or one raw block, as librdkafka and franz-go do."""
-    if not data:
-        raise DecodeError("snappy: no data")
-    blocks = _xerial_blocks(data) if data[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC else [data]
-    sizes = [_snappy_size(block) for block in blocks]
-    total = sum(sizes)
-    if total > limit:
-        raise _too_large("snappy", limit)
+    total = 0
+    parts = Parts("snappy", PARTS_FREE)
+    for block in snappy_blocks(data):
+        size = snappy_size(block)
+        total += size
+        if total > limit:
+            raise too_large("snappy", limit)
+        parts.count(1, size)
     whole = bytearray(total)
     view = memoryview(whole)
     start = 0
-    for block, size in zip(blocks, sizes, strict=True):
-        written = cramjam.snappy.decompress_raw_into(block, view[start : start + size]) if size else 0
-        if written != size:
-            raise DecodeError(f"snappy: a block gives {written} bytes and promised {size}")
-        start += size
+    for block in snappy_blocks(data):
+        end = start + snappy_size(block)
+        decompress_snappy_block(block, view[start:end])
+        start = end
     return whole
 
 
-def _xerial_blocks(data: memoryview) -> list[memoryview]:
-    position = len(_XERIAL_HEADER)
+def decompress_snappy_block(block: memoryview, target: memoryview) -> None:
+    """Fill `target`, which has the size that the block promises."""
+    written = cramjam.snappy.decompress_raw_into(block, target) if target else 0
+    if written != len(target):
+        raise DecodeError(f"snappy: a block gives {written} bytes and promised {len(target)}")
+
+
+def snappy_blocks(data: memoryview) -> Iterator[memoryview]:
+    """The raw blocks, one for data without framing."""
+    if not data:
+        raise DecodeError("snappy: no data")
+    if not is_xerial(data):
+        yield data
+        return
+    position = len(XERIAL_HEADER)
     if len(data) < position:
         raise DecodeError("snappy: the data ends in its header", len(data))
-    blocks: list[memoryview] = []
     while position < len(data):
         if len(data) - position < 4:
             raise DecodeError("snappy: the data ends in a length", position)
@@ -145,12 +216,16 @@ def _xerial_blocks(data: memoryview) -> list[memoryview]:
         position += 4
         if not 0 < length <= len(data) - position:
             raise DecodeError(f"snappy: a block of {length} bytes where {len(data) - position} remain", position)
-        blocks.append(data[position : position + length])
+        yield data[position : position + length]
         position += length
-    return blocks
 
 
-def _snappy_size(block: memoryview) -> int:
+def is_xerial(data: memoryview) -> bool:
+    """Whether snappy blocks come in xerial framing."""
+    return data[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC
+
+
+def snappy_size(block: memoryview) -> int:
     """What a raw block says it will give: a varint at its start. A block cannot expand more than 64 bytes per 3."""
     size = int(cramjam.snappy.decompress_raw_len(block))
     if size > 32 * len(block):
@@ -159,10 +234,7 @@ def _snappy_size(block: memoryview) -> int:
 
 
 def _decompress_lz4(data: memoryview, limit: int) -> Buffer:
-    if data[:4] != _LZ4_MAGIC or len(data) < 7:
-        raise DecodeError("lz4: not a frame")
-    if not data[4] & _LZ4_INDEPENDENT_BIT:
-        raise DecodeError("lz4: blocks that depend on each other, which Kafka does not allow", 4)
+    lz4_block_bytes(data)
     if max(_lz4_bytes_max(data), _lz4_content_bytes(data)) <= limit:
         # The short way, which costs half for a small batch, knows no limit and believes what the frame says of its size.
         complete, size = lz4.frame.decompress(data, return_bytes_read=True)
@@ -172,12 +244,21 @@ def _decompress_lz4(data: memoryview, limit: int) -> Buffer:
     frame = lz4.frame.LZ4FrameDecompressor()
     whole: bytes = frame.decompress(data, max_length=limit + 1)
     if len(whole) > limit:
-        raise _too_large("lz4", limit)
+        raise too_large("lz4", limit)
     if not frame.eof:
         raise DecodeError("lz4: the data ends too early")
     if frame.unused_data:
         raise DecodeError("lz4: bytes after the frame")
     return whole
+
+
+def lz4_block_bytes(data: memoryview) -> int:
+    """What one block may give. Raises DecodeError for a frame that Java cannot read."""
+    if data[:4] != _LZ4_MAGIC or len(data) < 7:
+        raise DecodeError("lz4: not a frame")
+    if not data[4] & _LZ4_INDEPENDENT_BIT:
+        raise DecodeError("lz4: blocks that depend on each other, which Kafka does not allow", 4)
+    return 1 << (8 + 2 * (data[5] >> 4 & 7))
 
 
 def _lz4_content_bytes(data: memoryview) -> int:
@@ -187,12 +268,13 @@ def _lz4_content_bytes(data: memoryview) -> int:
 
 def _lz4_bytes_max(data: memoryview) -> int:
     """More than a frame's blocks can give, by their count and by the ratio of the format; what is wrong with it is not told here."""
-    flags, block_descriptor = data[4], data[5]
-    block_bytes = 1 << (8 + 2 * (block_descriptor >> 4 & 7))
+    flags, block_bytes = data[4], lz4_block_bytes(data)
     checksum_bytes = 4 if flags & _LZ4_BLOCK_CHECKSUM_BIT else 0
     position = 7 + (8 if flags & _LZ4_CONTENT_SIZE_BIT else 0) + (4 if flags & _LZ4_DICTIONARY_BIT else 0)
     blocks = 0
     while position + 4 <= len(data):
+        if blocks == PARTS_FREE:
+            return _LZ4_RATIO_MAX * len(data)
         (size,) = unpack_from("<I", data, position)
         if size == 0:
             break
@@ -221,7 +303,7 @@ def _compress_zstd(data: Buffer, level: int) -> bytes:
 def _decompress_zstd(data: memoryview, limit: int) -> Buffer:
     size = zstandard.frame_content_size(data)
     if size > limit:
-        raise _too_large("zstd", limit)
+        raise too_large("zstd", limit)
     try:
         decompressor = _idle_decompressors.pop()
     except IndexError:
@@ -246,7 +328,7 @@ def _whole_zstd_frame(decompressor: zstandard.ZstdDecompressor, data: memoryview
         # A frame that ends too early and one that is too large are told apart by nothing but reading on.
         with decompressor.stream_reader(data) as reader:
             if len(reader.read(limit + 1)) > limit:
-                raise _too_large("zstd", limit) from None
+                raise too_large("zstd", limit) from None
         raise
 
 

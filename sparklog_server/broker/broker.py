@@ -33,7 +33,7 @@ from sparklog_server.broker.memory import RequestMemory
 from sparklog_server.broker.quorum import Quorum
 from sparklog_server.broker.quotas import ClientQuotas, WorkClock
 from sparklog_server.broker.requests import NotServed, read_request
-from sparklog_server.broker.session import FLOWING, MUTING_SILENT, SILENT, Call, Parked, Session, Wakeable, first_frame_bytes_max
+from sparklog_server.broker.session import FLOWING, MUTING_SILENT, SILENT, Call, Encoded, Parked, Session, Wakeable, first_frame_bytes_max
 from sparklog_server.broker.standing import Standing
 from sparklog_server.broker.transactions import Resolver, Transactions
 from sparklog_server.config.settings import BrokerSettings
@@ -235,9 +235,9 @@ class Broker:
     def finished(self, ticket: Ticket, result: object, now: Instant) -> list[Effect]:
         """A sync (None or StorageError) or a job (its result or exception) came back."""
         error = result if isinstance(result, StorageError) else None
-        if isinstance(result, Exception) and error is None:
-            raise result  # our own fault: a job may fail only by the disk's
         job = self._context.jobs.pop(ticket, None)
+        if isinstance(result, Exception) and error is None and not (isinstance(result, MemoryError) and job is not None):
+            raise result  # our own fault: a job may fail only by the disk's, and that of a request for want of memory
         if job is not None:
             self._job_finished(job, result, now)
         elif not self._partitions.finished(ticket, result, now) and not self._context.shard_loaded(ticket, result, now):
@@ -252,10 +252,18 @@ class Broker:
         if self.is_stopping:
             return
         call = job.call
+        if isinstance(result, MemoryError):
+            self._trace("job-out-of-memory", peer=call.session.peer_address, api_key=call.api_key)
+            if job.without_memory is None:
+                self._close(call.session, "a job of its request ran out of memory")
+                return
+            result = job.without_memory
         answer = job.finished(result, now)
         if call.session.is_closing or call.answer is not None:
             return
-        if isinstance(answer, Message):
+        if isinstance(answer, Encoded):
+            self._answer(call, answer.message, now, answer.chunks)
+        elif isinstance(answer, Message):
             self._answer(call, answer, now)
         else:
             self._let_go(call, answer)
@@ -330,11 +338,11 @@ class Broker:
         else:
             self._answer(Call(session, header.api_key, 0, header.correlation_id, header.client_id), of_unsupported_version(), now)
 
-    def _answer(self, call: Call, message: Message, now: Instant) -> None:
+    def _answer(self, call: Call, message: Message, now: Instant, encoded: list[Chunk] | None = None) -> None:
         """Give the answer out as soon as every earlier one of the session is out."""
         session = call.session
         try:
-            chunks = encode_reply(message, call.api_key, call.version, call.correlation_id)
+            chunks = encoded or encode_reply(message, call.api_key, call.version, call.correlation_id)
         except (ValueError, OverflowError) as error:  # longer than a length field can say: what a peer asked for may not end the process
             self._close(session, f"the answer cannot be written: {error}")
             return

@@ -13,7 +13,7 @@ from sparklog_server.broker.memory import RequestMemory
 from sparklog_server.broker.producer_ids import ProducerIds
 from sparklog_server.broker.quorum import Quorum
 from sparklog_server.broker.quotas import ClientQuotas
-from sparklog_server.broker.session import Call, Parked, Session, Waiting
+from sparklog_server.broker.session import Call, Encoded, Parked, Session, Waiting
 from sparklog_server.broker.shards import Shards
 from sparklog_server.broker.sliced import Slices
 from sparklog_server.broker.transactions import Transactions
@@ -54,11 +54,15 @@ class CoordinatorTopic(NamedTuple):
 
 
 class RequestJob(NamedTuple):
-    """What part of a request runs beside the loop: `finished` takes its result, and says what becomes of the request."""
+    """What part of a request runs beside the loop: `finished` takes its result, and says what becomes of the request.
+
+    A job that ends with MemoryError has the result `without_memory`; if that is None, its session is closed.
+    """
 
     call: Call
-    finished: Callable[[object, Instant], Message | Parked]
+    finished: Callable[[object, Instant], Message | Encoded | Parked]
     copied_bytes: int
+    without_memory: object
 
 
 _TIMERS_SWEPT_FROM = 1024
@@ -166,20 +170,24 @@ class Context:
         self,
         call: Call,
         job: Callable[[], object],
-        finished: Callable[[object, Instant], Message | Parked],
+        finished: Callable[[object, Instant], Message | Encoded | Parked],
         *,
         copies: Sequence[bytearray] = (),
+        in_steps: bool = False,
+        memory_bytes: int = 0,
+        without_memory: object = None,
     ) -> None:
         """Run `job` beside the loop, then `finished` with its result or StorageError, within a turn; the call must mute its session.
 
-        `copies` is all that the job holds of the request's bytes: the buffers they came in are filled anew meanwhile.
+        `copies` is all that the job holds of the request's bytes: the buffers they came in are filled anew meanwhile. `memory_bytes` is
+        what it makes beside them at most. `without_memory` is its result if memory runs out; if None, the session is closed then.
         """
         assert not any(copy is buffer for copy in copies for buffer in self._receive_buffers), "a job may not hold the receive buffer"
         ticket = self._tickets()
         copied_bytes = sum(map(len, copies))
         self._memory.copied_bytes += copied_bytes
-        self.jobs[ticket] = RequestJob(call, finished, copied_bytes)
-        self.effects.append(Run(job, ticket))
+        self.jobs[ticket] = RequestJob(call, finished, copied_bytes, without_memory)
+        self.effects.append(Run(job, ticket, in_steps, session=call.session.id, memory_bytes=memory_bytes))
 
     def hold(self, copies: Sequence[bytearray]) -> int:
         """Count what a parked request holds of its bytes, and give how many: the buffers they came in are filled anew meanwhile."""

@@ -1,16 +1,40 @@
 """From what a topic is told to what its log needs."""
 
-from typing import cast
+from typing import Final, NamedTuple, cast
 
 from sparklog_server.config.layers import MOVE_RATE, Layers
 from sparklog_server.config.settings import BrokerSettings, TopicSettings
 from sparklog_server.log.settings import CompressionType, LogSettings, TimestampType
 from sparklog_server.replica.cleaning import CleaningLimits
 
+INLINE_BYTES_MAX: Final = 256 << 10
+"""How much the batches of one request may decompress to without a job."""
+
+
+class DecompressMemory(NamedTuple):
+    """How `sparklog.decompress.memory.max` is divided; what is left is for what is decompressed on the loop, one request at a time."""
+
+    jobs_bytes: int
+    """For the jobs of requests together."""
+    job_bytes_max: int
+    """For one of them; the rest is always there for smaller ones."""
+    cleaned_batch_bytes_max: int
+    """What compaction may decompress a batch to, which it needs twice: as it was and as it becomes."""
+
+
+def decompress_memory(broker: BrokerSettings) -> DecompressMemory:
+    """The shares of the memory for decompressed batches."""
+    whole = broker.sparklog_decompress_memory_max
+    cleaning = whole * 3 // 8
+    jobs = whole - cleaning - INLINE_BYTES_MAX
+    return DecompressMemory(jobs, jobs * 3 // 4, cleaning // (2 * max(broker.log_cleaner_threads, 1)))
+
 
 def log_settings(topic: TopicSettings, broker: BrokerSettings) -> LogSettings:
     """The settings of a topic's log on this broker."""
     is_compacted = "compact" in topic.cleanup_policy
+    memory = decompress_memory(broker)
+    decompressed_bytes_max = broker.sparklog_decompress_max_bytes
     return LogSettings(
         segment_bytes=topic.segment_bytes_effective,
         segment_index_bytes=topic.segment_index_bytes,
@@ -26,8 +50,10 @@ def log_settings(topic: TopicSettings, broker: BrokerSettings) -> LogSettings:
         is_compacted=is_compacted,
         is_deleted="delete" in topic.cleanup_policy,
         validates_compressed=broker.sparklog_validate_compressed,
-        decompressed_bytes_max=broker.sparklog_decompress_max_bytes,
+        # A batch that compaction cannot decompress would stop the compaction of its log.
+        decompressed_bytes_max=min(decompressed_bytes_max, memory.cleaned_batch_bytes_max) if is_compacted else decompressed_bytes_max,
         decompressed_ratio_max=broker.sparklog_decompress_ratio_max,
+        checking_bytes_max=memory.job_bytes_max,
         producer_id_expiration_ms=broker.producer_id_expiration_ms,
         verifies_transactions=broker.transactions.partition_verification_enable,
         retention_ms=topic.retention_ms,

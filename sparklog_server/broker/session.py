@@ -9,7 +9,7 @@ call and itself are answered.
 
 from collections import deque
 from enum import Enum
-from typing import Final, Protocol, final
+from typing import Final, NamedTuple, Protocol, final
 
 import msgspec
 
@@ -99,6 +99,13 @@ class Parked(Enum):
 FLOWING: Final = Parked.FLOWING
 SILENT: Final = Parked.SILENT
 MUTING_SILENT: Final = Parked.MUTING_SILENT
+
+
+class Encoded(NamedTuple):
+    """An answer that a job has encoded."""
+
+    message: Message
+    chunks: list[Chunk]
 
 
 class Wakeable(Protocol):

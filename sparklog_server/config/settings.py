@@ -203,6 +203,14 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     sparklog_decompress_max_bytes: Annotated[
         int, _int("sparklog.decompress.max.bytes", "How many bytes one batch may become when decompressed.", 65_536)
     ] = 256 * _MIB
+    sparklog_decompress_memory_max: Annotated[
+        int,
+        _long(
+            "sparklog.decompress.memory.max",
+            "The bytes that decompressed batches may take together; a request waits for its share, and one that needs too much is refused.",
+            32 * _MIB,
+        ),
+    ] = 128 * _MIB
     sparklog_validate_compressed: Annotated[
         bool,
         _boolean(

@@ -1,16 +1,44 @@
-"""Runs jobs beside the loop: work over immutable inputs and the disk door that would take too long between two sockets."""
+"""Runs jobs beside the loop: work over immutable inputs and the disk door that would take too long between two sockets.
+
+    run ─► waiting, by rank ─► on a thread: one slice ─► result or error ─► back on the reactor's thread
+               ▲                                  │
+               └──────── has more steps ──────────┘
+
+The rank of a job is the time at which it starts to wait, plus a penalty for the processor time that its session has lately used in jobs
+(the logarithm of it: one half-life later the penalty is one less). So a session that uses little runs next, however many jobs of busy
+sessions wait, and none waits forever. A job in steps is interrupted after a slice. A session has one job at a time, since it is muted
+meanwhile, so it never occupies all threads.
+
+A job with `memory_bytes` starts when there is room for them, and holds them until its result was handled. Large ones may have three
+quarters of the room together, so that small ones do not wait for them.
+"""
 
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Generator
 from functools import partial
-from queue import SimpleQueue
-from threading import Thread
-from typing import Final
+from heapq import heappop, heappush
+from math import log2
+from threading import Condition, Thread
+from typing import Final, cast
 
 from sparklog.effects import Steps
+from sparklog.errors import without_frames
+from sparklog.model import SessionId
 from sparklog_server.daemon.linux import lengthen_slice
+from sparklog_server.disk.door import StorageError
 
 THREADS: Final = 2
+SLICE_S: Final = 0.01
+"""How much processor time a job in steps takes before others run that wait."""
+HALF_LIFE_S: Final = 1.0
+SMALL_BYTES: Final = 4 << 20
+
+OWN_TRIES: Final = 10
+OWN_REST_S: Final = 0.5
+
+_USE_MIN_S: Final = 1e-6
+_SESSIONS_SWEPT_FROM: Final = 1024
 
 # A rest takes fourteen times as long as the step before it, within these bounds: at 256 KiB each, 128 MB/s at most.
 REST_SHARE: Final = 14
@@ -21,31 +49,168 @@ Job = Callable[[], object]
 Done = Callable[[object], None]
 
 
-class Jobs:
-    """A pool of few threads, started with the first jobs. A job's result, or the exception it raised, returns on the reactor's thread."""
+class _Work:
+    """A job: where its result goes, and how far it is."""
 
-    def __init__(self, post: Callable[[Callable[[], None]], None]) -> None:
+    __slots__ = ("done", "in_steps", "job", "memory_bytes", "session", "steps", "tries")
+
+    def __init__(self, job: Job, done: Done, *, in_steps: bool, session: SessionId | None, memory_bytes: int) -> None:
+        self.job = job
+        self.done = done
+        self.in_steps = in_steps
+        self.session = session
+        self.memory_bytes = memory_bytes
+        self.steps: Steps[object] | None = None
+        self.tries = 1
+
+
+_Heap = list[tuple[float, int, _Work]]
+
+
+class Jobs:
+    """A pool of few threads, started with the first jobs. A job's result, or the exception it raised, returns on the reactor's thread.
+
+    Invariant: `_held` and `_held_by_large` are the memory of the jobs that have started and whose results were not handled yet.
+    """
+
+    def __init__(self, post: Callable[[Callable[[], None]], None], *, memory_max: int = 0) -> None:
         self._post = post
-        self._queue: SimpleQueue[tuple[Job, Done]] = SimpleQueue()
+        self._memory_max = memory_max
+        self._changed = Condition()
+        self._ready: _Heap = []
+        self._small: _Heap = []
+        self._large: _Heap = []
+        self._held = 0
+        self._held_by_large = 0
+        self._used: dict[SessionId, tuple[float, float]] = {}  # processor seconds, as of when
+        self._sequence = 0
         self._threads = 0
 
-    def run(self, job: Job, done: Done) -> None:
-        """Run `job` when a thread is free, then call `done` with what it returned or raised."""
-        self._queue.put((job, done))
+    def run(self, job: Job, done: Done, *, in_steps: bool = False, session: SessionId | None = None, memory_bytes: int = 0) -> None:
+        """Run `job` when a thread and its memory are free, then call `done` with what it returned or raised."""
+        assert memory_bytes <= self._room_for(memory_bytes), "a job that could never start"
+        with self._changed:
+            self._push(_Work(job, done, in_steps=in_steps, session=session, memory_bytes=memory_bytes))
+            self._changed.notify()
         if self._threads < THREADS:
             self._threads += 1
             Thread(target=self._serve, name=f"job {self._threads}", daemon=True).start()
 
+    # -- which one is next
+
+    def _push(self, work: _Work) -> None:
+        now_s = time.monotonic()
+        heap = self._ready
+        if work.memory_bytes and work.steps is None:
+            heap = self._small if work.memory_bytes <= SMALL_BYTES else self._large
+        self._sequence += 1
+        heappush(heap, (now_s / HALF_LIFE_S + log2(max(self._use_s(work.session, now_s), _USE_MIN_S)), self._sequence, work))
+
+    def _pop(self) -> _Work | None:
+        """The first that may run; it holds its memory from now on."""
+        heaps = [heap for heap in (self._ready, self._small, self._large) if heap and self._fits(heap[0][2])]
+        if not heaps:
+            return None
+        work = heappop(min(heaps, key=_first))[2]
+        if work.steps is None and work.memory_bytes:
+            self._held += work.memory_bytes
+            if work.memory_bytes > SMALL_BYTES:
+                self._held_by_large += work.memory_bytes
+        return work
+
+    def _fits(self, work: _Work) -> bool:
+        size = work.memory_bytes
+        if not size or work.steps is not None:
+            return True
+        held = self._held_by_large if size > SMALL_BYTES else 0
+        return self._held + size <= self._memory_max and held + size <= self._room_for(size)
+
+    def _room_for(self, size: int) -> int:
+        return self._memory_max if size <= SMALL_BYTES else self._memory_max * 3 // 4
+
+    def _use_s(self, session: SessionId | None, now_s: float) -> float:
+        """Processor seconds that the jobs of a session took, each counting half after every half-life."""
+        used = self._used.get(session) if session is not None else None
+        return 0.0 if used is None else float(used[0] * 0.5 ** ((now_s - used[1]) / HALF_LIFE_S))
+
+    def _charge(self, session: SessionId | None, seconds: float) -> None:
+        if session is None:
+            return
+        now_s = time.monotonic()
+        if session not in self._used and len(self._used) >= _SESSIONS_SWEPT_FROM:
+            self._used = {one: used for one, used in self._used.items() if self._use_s(one, now_s) > _USE_MIN_S}
+        self._used[session] = (self._use_s(session, now_s) + seconds, now_s)
+
+    # -- on the threads
+
     def _serve(self) -> None:
         lengthen_slice()
         while True:
-            job, done = self._queue.get()
-            result: object
-            try:
-                result = job()
-            except Exception as error:
-                result = error
-            self._post(partial(done, result))
+            self._serve_one()  # a call of its own: nothing of a job may stay in the frame of a thread that waits
+
+    def _serve_one(self) -> None:
+        with self._changed:
+            work = self._pop()
+            while work is None:
+                self._changed.wait()
+                work = self._pop()
+        begun_s = time.thread_time()
+        result: object
+        try:
+            result, is_done = self._work(work, begun_s)
+        except MemoryError as error:
+            # A request fails. What the broker needs itself is tried again: it changes nothing before it is whole.
+            result, is_done = without_frames(error), work.session is not None or work.tries == OWN_TRIES
+            work.tries += 1
+            work.steps = None
+            if not is_done:
+                time.sleep(OWN_REST_S)
+        except Exception as error:
+            result, is_done = _told(error), True
+        with self._changed:
+            self._charge(work.session, time.thread_time() - begun_s)
+            if not is_done:
+                self._push(work)
+        if is_done:
+            work.steps = None
+            self._post(partial(self._finish, work, result))
+
+    def _work(self, work: _Work, begun_s: float) -> tuple[object, bool]:
+        """One slice: (result, whether it is done)."""
+        if not work.in_steps:
+            return work.job(), True
+        steps = work.steps
+        try:
+            if steps is None:
+                steps = work.steps = cast(Generator[None, bool, object], work.job())
+                next(steps)
+            while True:
+                steps.send(False)
+                if time.thread_time() - begun_s >= SLICE_S and (self._ready or self._small or self._large):
+                    return None, False
+        except StopIteration as end:
+            return end.value, True
+
+    def _finish(self, work: _Work, result: object) -> None:
+        """On the reactor's thread: hand back the result, then its memory."""
+        work.done(result)
+        if work.memory_bytes:
+            with self._changed:
+                self._held -= work.memory_bytes
+                if work.memory_bytes > SMALL_BYTES:
+                    self._held_by_large -= work.memory_bytes
+                self._changed.notify()
+
+
+def _first(heap: _Heap) -> tuple[float, int]:
+    return heap[0][:2]
+
+
+def _told(error: Exception) -> Exception:
+    """The error without its frames. One that is the broker's own fault tells where it was raised in a note, since it ends the process."""
+    if not isinstance(error, StorageError):
+        error.add_note("".join(traceback.format_exception(error)))
+    return without_frames(error)
 
 
 def take_calmly(steps: Steps[object], hears_others: Callable[[], bool]) -> object:

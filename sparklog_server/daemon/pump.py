@@ -12,6 +12,7 @@ from typing import Final, Protocol, cast
 
 from sparklog.effects import Disconnect, Effect, Halt, Reply, Run, Steps, Sync
 from sparklog.model import Instant, Micros, Millis, SessionId, Ticket
+from sparklog_server.broker.log_settings import decompress_memory
 from sparklog_server.broker.quotas import ClientQuotas
 from sparklog_server.broker.transactions import Resolver
 from sparklog_server.config.settings import BrokerSettings
@@ -76,7 +77,7 @@ class Pump:
         self._broker = broker
         self._reactor = reactor
         self._trace = trace
-        self._jobs = Jobs(reactor.post)
+        self._jobs = Jobs(reactor.post, memory_max=decompress_memory(broker.settings).jobs_bytes)
         # Threads of their own: these rest, and nobody else's job shall wait for that.
         self._long_jobs = Jobs(reactor.post)
         self._reads = Jobs(reactor.post)
@@ -216,12 +217,12 @@ class Pump:
         match effect:
             case Sync():
                 self._syncer.sync(effect)
-            case Run(job, ticket, in_steps):
+            case Run(job, ticket, in_steps, is_calm, session, memory_bytes):
                 done = partial(self._finished, ticket)
-                if in_steps:
-                    self._long_jobs.run(partial(take_calmly, cast(Steps[object], job()), self.hears_others), done)
+                if is_calm:
+                    self._long_jobs.run(partial(_work_calmly, job, self.hears_others), done)
                 else:
-                    self._jobs.run(job, done)
+                    self._jobs.run(job, done, in_steps=in_steps, session=session, memory_bytes=memory_bytes)
             case Disconnect(session):
                 if session in self.connections:
                     self.connections[session].close_when_sent()
@@ -229,3 +230,7 @@ class Pump:
                 raise Halted(reason)
             case _:
                 raise AssertionError(f"no way to carry out {effect!r}")
+
+
+def _work_calmly(job: Job, hears_others: Callable[[], bool]) -> object:
+    return take_calmly(cast(Steps[object], job()), hears_others)

@@ -21,7 +21,7 @@ from .answers import AppendResult, OffsetOutOfRange
 from .cutting import remove_stale_snapshots
 from .epoch_cache import EpochCache
 from .producer_recovery import recover_producers
-from .producer_state import ProducerState
+from .producer_state import MANY, FrozenProducers, ProducerState
 from .recovery import EPOCH_FILE, Recovered, recover
 from .removal import Removal
 from .retention import count_deletable, set_aside
@@ -39,6 +39,8 @@ from .verification import Verification
 __all__ = ["AppendResult", "LogSettings", "OffsetOutOfRange", "PartitionLog", "RecordsRefused"]
 
 _START = Offset(0)
+_SWEPT_BY_RETENTION = 20_000
+"""How many producers one check of retention looks at: two milliseconds."""
 _NO_SNAPSHOT = Offset(-1)
 
 
@@ -50,7 +52,9 @@ class PartitionLog:
 
     __slots__ = (
         "_disk",
+        "_frozen",
         "_index_entries_near_full",
+        "_is_rendering",
         "_opened_ms",
         "_producers",
         "_rolls_after_ms",
@@ -95,6 +99,8 @@ class PartitionLog:
         self._producers: ProducerState = found.producers
         self._transactions = Transactions(found.producers)
         self._snapshot_offset = found.snapshot_offset
+        self._frozen: tuple[Offset, FrozenProducers] | None = None  # for the snapshot of a roll
+        self._is_rendering = False
         self._unsynced = Unsynced([file for file in found.unsynced if file is not self.segments.active.file])
         self.settings = settings
 
@@ -176,8 +182,8 @@ class PartitionLog:
             self._producers.appended(header, base_offset, max_timestamp, now.wall_ms)
             if header[5] & TRANSACTIONAL_BIT:
                 self._transactions.began(header[9], base_offset)
-            if len(self._producers.producers) >= self._producers.swept_from:
-                self._producers.expire(now.wall_ms, settings.producer_id_expiration_ms)
+            if len(self._producers.producers) >= MANY:
+                self._producers.expire_some(now.wall_ms, settings.producer_id_expiration_ms)
         return AppendResult(base_offset, last_offset, append_time, self.log_start_offset, False)
 
     def append_own(self, batches: bytearray, leader_epoch: LeaderEpoch, now: Instant) -> AppendResult:
@@ -240,12 +246,35 @@ class PartitionLog:
         if base_offset == sealed.base_offset:
             return
         files = sealed.save_indexes()
-        files.append(self._save_producers(base_offset, now))
+        is_saved = len(self._producers.producers) < MANY
+        if is_saved:
+            files.append(self._save_producers(base_offset, now))
         segments.roll(self.directory, base_offset, now)
         segments.places.forget(self.log_end_offset)
         self._unsynced.files += [sealed.file, *files]
         self._rolls_after_ms = NOT_KNOWN
-        self._snapshot_offset = base_offset
+        if is_saved:
+            self._snapshot_offset = base_offset
+        elif self._frozen is None:  # else this roll goes without: recovery begins with an older snapshot
+            self._frozen = base_offset, self._producers.freeze()
+
+    def producers_to_render(self) -> FrozenProducers | None:
+        """The producers as of a roll, whose snapshot a job is to render for `producers_rendered`: once, and one at a time."""
+        if self._frozen is None or self._is_rendering:
+            return None
+        self._is_rendering = True
+        return self._frozen[1]
+
+    def producers_rendered(self, frozen: FrozenProducers, content: bytes) -> DiskFile | None:
+        """Write the snapshot of those producers, if the log still needs it; what is given is to be synced. Raises StorageError."""
+        self._is_rendering = False
+        if self._frozen is None or self._frozen[1] is not frozen or self.is_closed:
+            return None
+        offset, self._frozen = self._frozen[0], None
+        file = self._disk.replace(f"{self.directory}/{file_name(offset, SNAPSHOT_SUFFIX)}", content)
+        self._unsynced.files.append(file)
+        self._snapshot_offset = max(self._snapshot_offset, offset)
+        return file
 
     def _save_producers(self, offset: Offset, now: Instant) -> DiskFile:
         """Write the snapshot of all below `offset` aside."""
@@ -396,7 +425,7 @@ class PartitionLog:
         """
         if self.is_closed or self.segments.is_swapping:
             return None
-        self._producers.expire(now.wall_ms, self._settings.producer_id_expiration_ms)
+        self._producers.expire(now.wall_ms, self._settings.producer_id_expiration_ms, _SWEPT_BY_RETENTION)
         segments = self.segments.all
         count = count_deletable(
             segments,
@@ -433,6 +462,7 @@ class PartitionLog:
         # Durable before anything is appended: else a crash could bring back the old end under a new segment.
         self._disk.sync(files)
         known = self._producers
+        self._frozen = None
         self._producers, self._snapshot_offset = recover_producers(
             self._disk, self.directory, self.segments.all, log_start_offset=self.log_start_offset, end_offset=self.log_end_offset, now_ms=0
         )

@@ -80,4 +80,4 @@ def _replay(segments: Sequence[Segment], producers: ProducerState, start: Offset
                 return
             producers.appended(header, header[0], header[8], now_ms)
             if header[5] & CONTROL_BIT and (marker := marker_of(segment.read_batch(at, header))) is not None:
-                producers.producers[header[9]].coordinator_epoch = marker.coordinator_epoch
+                producers.decided(header[9], marker.coordinator_epoch)

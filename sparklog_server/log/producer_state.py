@@ -16,8 +16,13 @@ below N, in Kafka's format; the timestamp is that of the append:
     first offset of the open transaction int64 (-1 for none)
 """
 
+from heapq import merge
+from itertools import islice
 from struct import Struct, error
 
+import msgspec
+
+from sparklog.effects import Steps
 from sparklog.errors import ErrorCode
 from sparklog.kernels import scan
 from sparklog.record.batch import CONTROL_BIT, NO_TIMESTAMP, SEQUENCE_MAX, TRANSACTIONAL_BIT
@@ -26,7 +31,11 @@ from .validate import HeaderFields, RecordsRefused
 from .verification import Verification
 
 BATCHES_KEPT = 5
-_SWEPT_FROM = 1024
+MANY = 1024
+"""From so many producers on, whoever goes through all of them does so in a job, or some at a time."""
+_SWEPT_PER_APPEND = 8
+_SWEPT_AT_ONCE = 1024
+_STEP = 256
 SNAPSHOT_VERSION = 1
 NO_SEQUENCE = -1
 _EPOCH_MAX = 2**15 - 1
@@ -46,34 +55,73 @@ class SnapshotCorrupt(Exception):
     """The file is not a whole snapshot."""
 
 
-class Producer:
-    """One producer id. Invariant: `batches` are of `epoch`, oldest first, at most five.
+class Producer(msgspec.Struct, gc=False):
+    """One producer id. Invariants: `batches` are of `epoch`, oldest first, at most five; one of an older `age` than its `ProducerState`
+    belongs to a `FrozenProducers`, and does not change.
 
     `last_timestamp` is the greatest of its newest batch, `appended_ms` the wall clock at the append of that.
+    The collector does not track it, nor a tuple of numbers: it would walk hundreds of thousands of them.
     """
 
-    __slots__ = ("appended_ms", "batches", "coordinator_epoch", "epoch", "last_timestamp", "transaction_start")
+    epoch: int
+    age: int
+    last_timestamp: int = NO_TIMESTAMP
+    appended_ms: int = NO_TIMESTAMP
+    coordinator_epoch: int = -1
+    transaction_start: int = -1
+    batches: tuple[Batch, ...] = ()
 
-    def __init__(self, epoch: int) -> None:
-        self.epoch = epoch
-        self.last_timestamp = NO_TIMESTAMP
-        self.appended_ms = NO_TIMESTAMP
-        self.coordinator_epoch = -1
-        self.transaction_start = -1
-        self.batches: list[Batch] = []
+    def copy(self, age: int) -> "Producer":
+        """One that may change."""
+        return msgspec.structs.replace(self, age=age)
+
+
+class FrozenProducers:
+    """The producers of one partition as they were, for a job: they do not change any more."""
+
+    __slots__ = ("producers",)
+
+    def __init__(self, producers: dict[int, Producer]) -> None:
+        self.producers = producers
+
+    def in_order(self) -> Steps[list[tuple[int, Producer]]]:
+        """The producers by id. Sorted in runs, since one sort of all would keep the interpreter for too long."""
+        items = iter(self.producers.items())
+        runs: list[list[tuple[int, Producer]]] = []
+        while run := list(islice(items, _STEP)):
+            yield
+            runs.append(sorted(run, key=_id_of))
+        merged = merge(*runs, key=_id_of)
+        found: list[tuple[int, Producer]] = []
+        while part := list(islice(merged, _STEP)):
+            yield
+            found += part
+        return found
+
+    def render(self) -> Steps[bytes]:
+        """The content of a snapshot file: the same for the same producers, by id, as Kafka's hash table has them until it grows large."""
+        entries = bytearray()
+        items = iter((yield from self.in_order()))
+        while part := list(islice(items, _STEP)):
+            yield
+            for producer_id, producer in part:
+                entries += _entry(producer_id, producer)
+        return _content(len(self.producers), entries)
 
 
 class ProducerState:
     """The producers of one partition, as of everything in its log.
 
-    `swept_from` is how many are enough to look for expired ones: every client brings an id of its own, and a log may seldom roll.
+    Expired ones are looked for some at a time, with each append where there are `MANY`: every client brings an id of its own, and a log may
+    seldom roll.
     """
 
-    __slots__ = ("_verifications", "producers", "swept_from")
+    __slots__ = ("_age", "_unswept", "_verifications", "producers")
 
     def __init__(self) -> None:
         self.producers: dict[int, Producer] = {}
-        self.swept_from = _SWEPT_FROM
+        self._age = 0
+        self._unswept: list[int] = []
         self._verifications: dict[int, Verification] = {}
 
     # -- verification
@@ -203,10 +251,12 @@ class ProducerState:
         producer = self.producers.get(header[9])
         epoch = header[10]
         if producer is None:
-            producer = self.producers[header[9]] = Producer(epoch)
-        elif producer.epoch != epoch:
+            producer = self.producers[header[9]] = Producer(epoch, self._age)
+        elif producer.age != self._age:
+            producer = self.producers[header[9]] = producer.copy(self._age)
+        if producer.epoch != epoch:
             producer.epoch = epoch
-            producer.batches.clear()
+            producer.batches = ()
         producer.appended_ms = now_ms
         if self._verifications and header[5] & TRANSACTIONAL_BIT:
             verification = self._verifications.get(header[9])
@@ -220,11 +270,17 @@ class ProducerState:
             producer.transaction_start = base_offset
         producer.last_timestamp = max_timestamp
         first, delta = header[11], header[6]
-        batches = producer.batches
-        if len(batches) == BATCHES_KEPT:
-            del batches[0]
         last = (first + delta) & SEQUENCE_MAX if first >= 0 else NO_SEQUENCE
-        batches.append((first, last, base_offset, base_offset + delta, max_timestamp))
+        producer.batches = (*producer.batches[1 - BATCHES_KEPT :], (first, last, base_offset, base_offset + delta, max_timestamp))
+
+    def decided(self, producer_id: int, coordinator_epoch: int) -> None:
+        """A marker of this coordinator epoch, which was seen before, ended a transaction of a producer."""
+        self.producers[producer_id].coordinator_epoch = coordinator_epoch  # no older than `appended` has just left it
+
+    def freeze(self) -> FrozenProducers:
+        """All producers as they are now."""
+        self._age += 1
+        return FrozenProducers(self.producers.copy())
 
     def open_transactions(self) -> list[int]:
         """Where the open transactions begin."""
@@ -243,34 +299,28 @@ class ProducerState:
             if (before := known.producers.get(producer_id)) is not None:
                 producer.appended_ms = before.appended_ms
 
-    def expire(self, now_ms: int, expiration_ms: int) -> None:
-        """Forget producers that were silent for `expiration_ms` and have no transaction open."""
-        expired = [
-            producer_id
-            for producer_id, producer in self.producers.items()
-            if producer.transaction_start < 0 and now_ms - producer.appended_ms >= expiration_ms
-        ]
-        for producer_id in expired:
-            del self.producers[producer_id]
-        self.swept_from = max(_SWEPT_FROM, 2 * len(self.producers))
+    def expire_some(self, now_ms: int, expiration_ms: int) -> None:
+        """`expire` a few, as part of an append."""
+        self.expire(now_ms, expiration_ms, _SWEPT_PER_APPEND)
+
+    def expire(self, now_ms: int, expiration_ms: int, most: int = _SWEPT_AT_ONCE) -> None:
+        """Forget producers that were silent for `expiration_ms` and have no transaction open, of the next `most` that are looked at."""
+        producers = self.producers
+        if not self._unswept:
+            self._unswept = list(producers)
+        unswept = self._unswept
+        for _ in range(min(most, len(unswept))):
+            producer_id = unswept.pop()
+            producer = producers.get(producer_id)
+            if producer is not None and producer.transaction_start < 0 and now_ms - producer.appended_ms >= expiration_ms:
+                del producers[producer_id]
 
     def render(self) -> bytes:
-        """The content of a snapshot file: the same for the same producers, by id, as Kafka's hash table has them until it grows large."""
+        """The content of a snapshot file, at once."""
         entries = bytearray()
-        for producer_id, producer in sorted(self.producers.items()):
-            _, last, first_offset, last_offset, _ = producer.batches[-1] if producer.batches else (-1, -1, -1, -1, -1)
-            entries += _ENTRY.pack(
-                producer_id,
-                producer.epoch,
-                last,
-                last_offset,
-                last_offset - first_offset,
-                producer.appended_ms,
-                producer.coordinator_epoch,
-                producer.transaction_start,
-            )
-        content = bytearray(_HEAD.pack(SNAPSHOT_VERSION, 0, len(self.producers))) + entries
-        return _HEAD.pack(SNAPSHOT_VERSION, scan.crc(memoryview(content)[_CRC_END:]), len(self.producers)) + bytes(entries)
+        for producer_id, producer in sorted(self.producers.items(), key=_id_of):
+            entries += _entry(producer_id, producer)
+        return _content(len(self.producers), entries)
 
     @classmethod
     def parse(cls, content: bytes) -> "ProducerState":
@@ -285,14 +335,37 @@ class ProducerState:
             raise SnapshotCorrupt("CRC-32C does not match")
         state = cls()
         for producer_id, epoch, last, last_offset, delta, timestamp, coordinator_epoch, start in _ENTRY.iter_unpack(content[_HEAD.size :]):
-            producer = state.producers[producer_id] = Producer(epoch)
+            producer = state.producers[producer_id] = Producer(epoch, 0)
             producer.last_timestamp = producer.appended_ms = timestamp
             producer.coordinator_epoch = coordinator_epoch
             producer.transaction_start = start
             if last_offset >= 0:
                 first = (last - delta) & SEQUENCE_MAX if last >= 0 else NO_SEQUENCE  # of a coordinator, which counts none
-                producer.batches.append((first, last, last_offset - delta, last_offset, timestamp))
+                producer.batches = ((first, last, last_offset - delta, last_offset, timestamp),)
         return state
+
+
+def _id_of(item: tuple[int, Producer]) -> int:
+    return item[0]
+
+
+def _entry(producer_id: int, producer: Producer) -> bytes:
+    _, last, first_offset, last_offset, _ = producer.batches[-1] if producer.batches else (-1, -1, -1, -1, -1)
+    return _ENTRY.pack(
+        producer_id,
+        producer.epoch,
+        last,
+        last_offset,
+        last_offset - first_offset,
+        producer.appended_ms,
+        producer.coordinator_epoch,
+        producer.transaction_start,
+    )
+
+
+def _content(count: int, entries: bytearray) -> bytes:
+    content = bytearray(_HEAD.pack(SNAPSHOT_VERSION, 0, count)) + entries
+    return _HEAD.pack(SNAPSHOT_VERSION, scan.crc(memoryview(content)[_CRC_END:]), count) + bytes(entries)
 
 
 def _check_epoch(producer_id: int, epoch: int, known: int) -> None:

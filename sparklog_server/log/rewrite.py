@@ -19,7 +19,8 @@ from sparklog.errors import DecodeError
 from sparklog.kernels import clean, scan
 from sparklog.model import Offset
 from sparklog.record.batch import CODEC_BITS, HEADER_SIZE, LENGTH_OVERHEAD, NO_TIMESTAMP
-from sparklog.record.compression import Codec, compress, decompress
+from sparklog.record.compression import Codec, TooLarge, compress
+from sparklog.record.pieces import decompress_pieces
 from sparklog_server.disk.door import Buffer, Disk, DiskFile
 
 from .offset_index import ENTRY_SIZE as INDEX_ENTRY_SIZE
@@ -131,8 +132,8 @@ class Round:
                 if isinstance(step, Cleaned):
                     return Progress(io_bytes, step, False)
                 io_bytes += step
-        except (ValueError, DecodeError) as error:
-            raise UncleanableLog(f"{self.plan.directory}: {error}") from error
+        except (ValueError, DecodeError, MemoryError) as error:
+            raise UncleanableLog(f"{self.plan.directory}: {error or 'out of memory'}") from None
         return Progress(io_bytes, None, False)
 
     def _run(self) -> Generator["int | Cleaned", None, None]:
@@ -228,6 +229,7 @@ class Round:
             return batch
         if kept == 0:
             return bytes(memoryview(self._target)[:filled])
+        del plain  # to hold two forms of the batch at most
         (attributes,) = unpack_from(">h", batch, CRC_START)
         records = compress(Codec(attributes & CODEC_BITS), memoryview(self._target)[HEADER_SIZE:filled])
         whole = bytearray(HEADER_SIZE + len(records))
@@ -244,10 +246,13 @@ class Round:
     def _plain(self, batch: memoryview) -> bytearray:
         """The batch as if it had not been compressed; its CRC is not made right."""
         (attributes,) = unpack_from(">h", batch, CRC_START)
-        records = decompress(Codec(attributes & CODEC_BITS), batch[HEADER_SIZE:], self.plan.decompressed_bytes_max, _ANY_RATIO)
-        plain = bytearray(HEADER_SIZE + len(records))
-        plain[:HEADER_SIZE] = batch[:HEADER_SIZE]
-        plain[HEADER_SIZE:] = records
+        plain = bytearray(batch[:HEADER_SIZE])
+        codec, bytes_max = Codec(attributes & CODEC_BITS), self.plan.decompressed_bytes_max
+        try:
+            for piece in decompress_pieces(codec, batch[HEADER_SIZE:], bytes_max, _ANY_RATIO):
+                plain += piece
+        except TooLarge as error:
+            raise DecodeError(f"{error} for compaction: raise sparklog.decompress.memory.max and sparklog.decompress.max.bytes") from None
         pack_into(">i", plain, 8, len(plain) - LENGTH_OVERHEAD)
         pack_into(">h", plain, CRC_START, attributes & ~CODEC_BITS)
         return plain

@@ -9,6 +9,7 @@ from sparklog.record.compression import DECOMPRESSED_BYTES_MAX, RATIO_MAX
 CompressionType = Literal["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"]
 TimestampType = Literal["CreateTime", "LogAppendTime"]
 INT64_MAX = (1 << 63) - 1
+CHECKING_BYTES_MAX = 96 << 20
 
 
 class LogSettings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -32,6 +33,8 @@ class LogSettings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """`sparklog.validate.compressed`: decompress and walk compressed batches too; always so on a compacted topic."""
     decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX
     decompressed_ratio_max: int = RATIO_MAX
+    checking_bytes_max: int = CHECKING_BYTES_MAX
+    """How much memory the check of one batch may take; the share of `sparklog.decompress.memory.max` that large batches have."""
     producer_id_expiration_ms: int = 86_400_000
     verifies_transactions: bool = False
     """`transaction.partition.verification.enable`, which a broker sets: what opens a transaction needs its coordinator's word."""

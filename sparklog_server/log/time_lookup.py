@@ -9,16 +9,22 @@ run beside the loop: a `TimeSearch` takes down what it needs of the log, and `ru
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
-from sparklog.errors import DecodeError, ErrorCode
+from sparklog.effects import Steps, take_all
+from sparklog.errors import DecodeError, ErrorCode, without_frames
 from sparklog.kernels import scan
+from sparklog.kernels import walk as walk_kernel
 from sparklog.model import LeaderEpoch, Millis, Offset
 from sparklog.record.batch import CODEC_BITS, HEADER_SIZE, NO_TIMESTAMP, TIMESTAMP_TYPE_BIT
-from sparklog.record.compression import DECOMPRESSED_BYTES_MAX, Buffer, Codec, decompress
+from sparklog.record.compression import DECOMPRESSED_BYTES_MAX, Codec
+from sparklog.record.pieces import decompress_pieces
 from sparklog_server.disk.door import Disk, DiskFile, StorageError
 
 from .segment import LOG_SUFFIX, Segment, header_at, walk
 from .validate import HeaderFields, RecordsRefused
 
+SEARCH_BYTES = 8 << 20
+"""What a search may hold, in lz4 blocks of 4 MiB; in fact a tenth of it, but for such blocks and zstd windows."""
+_INT64_MIN = -(1 << 63)
 _SEEK_BYTES = 8192
 _ANY_RATIO = 1 << 31
 """What a log holds was let in once, under whatever ratio was allowed then."""
@@ -83,16 +89,20 @@ class TimeSearch:
 
     def run(self) -> Found | None:
         """What is sought; None if there is none. Raises StorageError, and RecordsRefused (CORRUPT_MESSAGE) for a batch that is broken."""
-        return self._latest() if self._timestamp is None else self._first(self._timestamp)
+        return take_all(self._steps())
 
-    def outcome(self) -> Found | RecordsRefused | StorageError | None:
-        """`run`, with what it raises as a value."""
+    def outcome(self) -> Steps[Found | RecordsRefused | StorageError | None]:
+        """`run` in steps, with what it raises as a value."""
         try:
-            return self.run()
+            return (yield from self._steps())
         except (RecordsRefused, StorageError) as error:
-            return error.with_traceback(None)
+            return without_frames(error)
 
-    def _first(self, timestamp: int) -> Found | None:
+    def _steps(self) -> Steps[Found | None]:
+        yield
+        return (yield from self._latest() if self._timestamp is None else self._first(self._timestamp))
+
+    def _first(self, timestamp: int) -> Steps[Found | None]:
         for index, part in enumerate(self._parts):
             if self._max_timestamp(index, part)[0] < timestamp:
                 continue
@@ -101,12 +111,12 @@ class TimeSearch:
                     return None
                 if header[8] < timestamp:
                     continue
-                found = self._record(index, part, position, header, timestamp, self._start)
+                found = yield from self._record(index, part, position, header, timestamp, self._start)
                 if found is not None:
                     return found if found[1] < self._limit else None
         return None
 
-    def _latest(self) -> Found | None:
+    def _latest(self) -> Steps[Found | None]:
         index = max(range(len(self._parts)), key=lambda index: self._max_timestamp(index, self._parts[index])[0])
         part = self._parts[index]
         timestamp, last_offset = self._max_timestamp(index, part)
@@ -114,7 +124,7 @@ class TimeSearch:
             return None
         for position, header in self._batches(index, part, timestamp):
             if header[0] + header[6] >= last_offset:
-                found = self._record(index, part, position, header, timestamp, 0)
+                found = yield from self._record(index, part, position, header, timestamp, 0)
                 return found if found is not None and found[0] == timestamp and found[1] < self._limit else None
         return None
 
@@ -141,24 +151,48 @@ class TimeSearch:
             self._twins[index] = twin
         return twin
 
-    def _record(self, index: int, part: _Part, position: int, header: HeaderFields, timestamp: int, start: int) -> Found | None:
+    def _record(self, index: int, part: _Part, position: int, header: HeaderFields, timestamp: int, start: int) -> Steps[Found | None]:
         """The first record of a batch that is `timestamp` or later, at `start` or beyond."""
         twin = self._twin(index, part)
-        body: Buffer = memoryview(twin.read_batch(position, header))[HEADER_SIZE:]
+        body = memoryview(twin.read_batch(position, header))[HEADER_SIZE:]
         append_timestamp = header[8] if header[5] & TIMESTAMP_TYPE_BIT else None
         try:
             if header[5] & CODEC_BITS:
-                body = decompress(Codec(header[5] & CODEC_BITS), body, DECOMPRESSED_BYTES_MAX, _ANY_RATIO)
-            found = scan.find_timestamp(body, 0, header[12], header[0], header[7], append_timestamp, timestamp, start)
+                found = yield from _find_in_pieces(body, header, append_timestamp, timestamp, start)
+            else:
+                found = scan.find_timestamp(body, 0, header[12], header[0], header[7], append_timestamp, timestamp, start)
         except (DecodeError, ValueError) as error:
             reason = error.args[2] if len(error.args) == 3 else error
-            raise RecordsRefused(ErrorCode.CORRUPT_MESSAGE, f"{twin.file.path} at {position}: {reason}") from error
+            raise RecordsRefused(ErrorCode.CORRUPT_MESSAGE, f"{twin.file.path} at {position}: {reason}") from None
         return None if found is None else (found[0], found[1], header[2])
 
 
-def run_all(searches: Sequence[TimeSearch]) -> list[Found | RecordsRefused | StorageError | None]:
+def _find_in_pieces(
+    body: memoryview, header: HeaderFields, append_timestamp: int | None, timestamp: int, start: int
+) -> Steps[tuple[int, int] | None]:
+    """(timestamp, offset) as `scan.find_timestamp` gives them, of a compressed batch. Raises DecodeError, ValueError."""
+    if append_timestamp is None:
+        low, high = _INT64_MIN, max(timestamp - 1, _INT64_MIN)
+    elif append_timestamp >= timestamp:
+        low, high = 1, 0  # every record
+    else:
+        return None
+    one = walk_kernel.RecordWalk(header[12], header[7], is_strict=False, low=low, high=high, from_delta=start - header[0])
+    for piece in decompress_pieces(Codec(header[5] & CODEC_BITS), body, DECOMPRESSED_BYTES_MAX, _ANY_RATIO):
+        yield
+        one.feed(piece)
+        if one.is_hit:
+            return one.hit_timestamp if append_timestamp is None else append_timestamp, header[0] + one.hit_delta
+    one.finish()
+    return None
+
+
+def run_all(searches: Sequence[TimeSearch]) -> Steps[list[Found | RecordsRefused | StorageError | None]]:
     """The job: the outcome of each search."""
-    return [search.outcome() for search in searches]
+    outcomes = []
+    for search in searches:
+        outcomes.append((yield from search.outcome()))
+    return outcomes
 
 
 def _bears_out(twin: Segment, part: _Part) -> bool:

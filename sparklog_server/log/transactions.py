@@ -93,7 +93,7 @@ class Transactions:
             if start is not None:
                 self._open[producer_id] = start
         for producer_id, coordinator_epoch in ended.coordinator_epochs.items():
-            producers.producers[producer_id].coordinator_epoch = coordinator_epoch
+            producers.decided(producer_id, coordinator_epoch)
         for one in ended.held:
             heappush(self._held, one)
 

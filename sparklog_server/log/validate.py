@@ -3,6 +3,9 @@
 One kernel call checks the bytes (CRC, counts, every record); here is what depends on the topic: sizes, timestamps, keys, codecs. Checking
 changes nothing, so it may happen in a job; `admitted` then stamps in place what Kafka changes: timestamp type and greatest timestamp, with
 a new CRC.
+
+    check_client_batch    at once: for batches that are not compressed, or decompress to little
+    validate_steps        in a job: decompressed, walked and compressed anew in pieces
 """
 
 from struct import pack_into
@@ -26,10 +29,10 @@ _CODE_OF_STATUS = {
     scan.UNSUPPORTED_MAGIC: ErrorCode.INVALID_RECORD,
     scan.MISSING_KEY: ErrorCode.INVALID_RECORD,
 }
-_TARGET_CODEC = {"uncompressed": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
+TARGET_CODEC = {"uncompressed": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
 
-_INT64_MIN = -(1 << 63)
-_NAMED_RECORDS_MAX = 1000
+INT64_MIN = -(1 << 63)
+NAMED_RECORDS_MAX = 1000
 """How many records at fault are named; clients fail those that are not named as well, since the batch is refused whole."""
 _COMPRESSED_INLINE_BYTES_MAX = 16 << 10
 """Compressing is far slower than decompressing: gzip takes 1 ms for 40 KiB."""
@@ -82,39 +85,55 @@ def _checked(
     records: memoryview | bytearray, settings: LogSettings, now_ms: int, inline_bytes_max: int | None
 ) -> tuple[memoryview | bytearray, HeaderFields, int, int]:
     """(the batch to append, its header as sent, its greatest timestamp, the bytes decompressed)."""
-    if len(records) > settings.max_message_bytes:
-        message = f"The batch of {len(records)} bytes exceeds max.message.bytes = {settings.max_message_bytes}."
-        raise RecordsRefused(ErrorCode.MESSAGE_TOO_LARGE, message)
-    try:
-        header, least, greatest = scan.check_batch(records, settings.is_compacted)
-    except ValueError as error:
-        raise _refused(error) from error
-    if header[0] != 0:
-        raise RecordsRefused(ErrorCode.INVALID_RECORD, f"The base offset of a batch must be 0, but it is {header[0]}.")
+    header, least, greatest = checked_bytes(records, settings)
     attributes = header[5]
     plain: Buffer | None = None
     decompressed_bytes = 0
     if attributes & CODEC_BITS:
-        is_recoded = settings.compression_type != "producer" and _TARGET_CODEC[settings.compression_type] != attributes & CODEC_BITS
-        if settings.validates_compressed or settings.is_compacted or is_recoded:
+        if settings.validates_compressed or settings.is_compacted or is_recoded(header, settings):
             plain = _decompressed(records, header, settings, inline_bytes_max)
             decompressed_bytes = len(plain)
             least, greatest = _walked(plain, header, settings)
         else:
             least, greatest = header[7], header[8]
-    if attributes & TIMESTAMP_TYPE_BIT:
-        message = "A producer may not set the timestamp type to LogAppendTime."
-        named = range(min(header[12], _NAMED_RECORDS_MAX))
-        raise RecordsRefused(ErrorCode.INVALID_TIMESTAMP, message, [(index, message) for index in named])
+    check_timestamp_type(header)
     if settings.timestamp_type != "LogAppendTime" and (
         greatest - now_ms > settings.timestamp_after_max_ms or now_ms - least > settings.timestamp_before_max_ms
     ):
-        _check_timestamps(plain if attributes & CODEC_BITS else memoryview(records)[HEADER_SIZE:], header, settings, now_ms)
-    if settings.compression_type != "producer" and _TARGET_CODEC[settings.compression_type] != attributes & CODEC_BITS:
+        check_timestamps(plain if attributes & CODEC_BITS else memoryview(records)[HEADER_SIZE:], header, settings, now_ms)
+    if is_recoded(header, settings):
         if plain is None:
             plain = memoryview(records)[HEADER_SIZE:]
         records = _with_codec(records, plain, header, settings, inline_bytes_max)
     return records, header, greatest, decompressed_bytes
+
+
+def checked_bytes(records: memoryview | bytearray, settings: LogSettings) -> tuple[HeaderFields, int, int]:
+    """(header, least and greatest timestamp) of a batch whose bytes are in order; its records too, unless they are compressed."""
+    if len(records) > settings.max_message_bytes:
+        message = f"The batch of {len(records)} bytes exceeds max.message.bytes = {settings.max_message_bytes}."
+        raise RecordsRefused(ErrorCode.MESSAGE_TOO_LARGE, message)
+    try:
+        header: HeaderFields
+        header, least, greatest = scan.check_batch(records, settings.is_compacted)
+    except ValueError as error:
+        raise refused_for(error) from None
+    if header[0] != 0:
+        raise RecordsRefused(ErrorCode.INVALID_RECORD, f"The base offset of a batch must be 0, but it is {header[0]}.")
+    return header, least, greatest
+
+
+def is_recoded(header: HeaderFields, settings: LogSettings) -> bool:
+    """Whether the topic stores the batch in another codec."""
+    return settings.compression_type != "producer" and TARGET_CODEC[settings.compression_type] != header[5] & CODEC_BITS
+
+
+def check_timestamp_type(header: HeaderFields) -> None:
+    """Raises RecordsRefused for a batch that claims a time of the broker."""
+    if header[5] & TIMESTAMP_TYPE_BIT:
+        message = "A producer may not set the timestamp type to LogAppendTime."
+        named = range(min(header[12], NAMED_RECORDS_MAX))
+        raise RecordsRefused(ErrorCode.INVALID_TIMESTAMP, message, [(index, message) for index in named])
 
 
 def admitted(records: Sent, settings: LogSettings, now_ms: int) -> tuple[memoryview | bytearray, HeaderFields, int]:
@@ -124,10 +143,8 @@ def admitted(records: Sent, settings: LogSettings, now_ms: int) -> tuple[memoryv
     """
     if type(records) is not Checked:
         batch, header, greatest, _ = _checked(records, settings, now_ms, None)
-    elif records.settings is settings or records.settings == settings:
+    else:  # judged by the settings of when its check began, though the topic may have been altered while a job ran
         batch, header, greatest = records.batch, records.header, records.greatest_timestamp
-    else:  # the topic was altered while the job ran
-        batch, header, greatest, _ = _checked(records.batch, settings, now_ms, None)
     if settings.timestamp_type == "LogAppendTime":
         scan.stamp_timestamps(batch, 1, now_ms)
         greatest = now_ms
@@ -136,7 +153,8 @@ def admitted(records: Sent, settings: LogSettings, now_ms: int) -> tuple[memoryv
     return batch, header, greatest
 
 
-def _refused(error: ValueError) -> RecordsRefused:
+def refused_for(error: ValueError) -> RecordsRefused:
+    """What a client is told of the refusal of a kernel."""
     status, position, reason = error.args
     if status == scan.MISSING_KEY:
         message = "A compacted topic cannot accept a record without a key."
@@ -149,7 +167,7 @@ def _walked(plain: Buffer, header: HeaderFields, settings: LogSettings) -> tuple
     try:
         least, greatest = scan.check_records(plain, header[12], header[7], settings.is_compacted)
     except ValueError as error:
-        raise _refused(error) from error
+        raise refused_for(error) from None
     return least, greatest
 
 
@@ -164,44 +182,73 @@ def _decompressed(records: memoryview | bytearray, header: HeaderFields, setting
         except TooLarge:
             raise NeedsJob from None
         except DecodeError as error:
-            raise RecordsRefused(ErrorCode.INVALID_RECORD, f"The records do not decompress: {error}") from error
+            raise undecodable(error) from None
     try:
         return decompress(Codec(header[5] & CODEC_BITS), body, bytes_max, ratio_max)
     except TooLarge as error:
-        # By this code Java's producer splits the batch and tries again, which is what helps an honest one.
-        limits = f"sparklog.decompress.max.bytes = {bytes_max}, sparklog.decompress.ratio.max = {ratio_max}"
-        raise RecordsRefused(ErrorCode.MESSAGE_TOO_LARGE, f"The records decompress to too much ({error}): {limits}.") from error
+        raise too_large(error, settings) from None
     except DecodeError as error:
-        raise RecordsRefused(ErrorCode.INVALID_RECORD, f"The records do not decompress: {error}") from error
+        raise undecodable(error) from None
 
 
-def _check_timestamps(plain: Buffer | None, header: HeaderFields, settings: LogSettings, now_ms: int) -> None:
+def too_large(error: TooLarge, settings: LogSettings) -> RecordsRefused:
+    """The refusal of a batch that decompresses to more than is allowed."""
+    # By this code Java's producer splits the batch and tries again, which is what helps an honest one.
+    limits = (
+        f"sparklog.decompress.max.bytes = {settings.decompressed_bytes_max}, "
+        f"sparklog.decompress.ratio.max = {settings.decompressed_ratio_max}, sparklog.decompress.memory.max"
+    )
+    return RecordsRefused(ErrorCode.MESSAGE_TOO_LARGE, f"The records decompress to too much ({error}): {limits}.")
+
+
+def undecodable(error: DecodeError) -> RecordsRefused:
+    """The refusal of a batch that is damaged or in a form that Kafka does not allow."""
+    return RecordsRefused(ErrorCode.INVALID_RECORD, f"The records do not decompress: {error}")
+
+
+def check_timestamps(plain: Buffer | None, header: HeaderFields, settings: LogSettings, now_ms: int) -> None:
     """Name the records whose timestamp is out of bounds; all of them if they are not seen. Raises RecordsRefused if there are any."""
-    earliest, latest = now_ms - settings.timestamp_before_max_ms, now_ms + settings.timestamp_after_max_ms
+    earliest, latest = timestamp_bounds(settings, now_ms)
     if plain is None:
         is_out = header[8] > latest or NO_TIMESTAMP != header[7] < earliest
-        out = list(range(min(header[12], _NAMED_RECORDS_MAX))) if is_out else []
+        out = list(range(min(header[12], NAMED_RECORDS_MAX))) if is_out else []
     else:
-        out = scan.timestamps_outside(plain, header[12], header[7], max(earliest, _INT64_MIN), min(latest, INT64_MAX), _NAMED_RECORDS_MAX)
+        out = scan.timestamps_outside(plain, header[12], header[7], earliest, latest, NAMED_RECORDS_MAX)
     if out:
-        message = f"The timestamp is out of range: it should be within [{earliest}, {latest}]."
-        code, summary = ErrorCode.INVALID_TIMESTAMP, "One or more records have been rejected due to invalid timestamp"
-        raise RecordsRefused(code, summary, [(index, message) for index in out])
+        raise out_of_range(out, settings, now_ms)
+
+
+def timestamp_bounds(settings: LogSettings, now_ms: int) -> tuple[int, int]:
+    """The earliest and the latest timestamp that the topic accepts."""
+    earliest, latest = now_ms - settings.timestamp_before_max_ms, now_ms + settings.timestamp_after_max_ms
+    return max(earliest, INT64_MIN), min(latest, INT64_MAX)
+
+
+def out_of_range(out: list[int], settings: LogSettings, now_ms: int) -> RecordsRefused:
+    """The refusal of a batch for its records with these indexes."""
+    earliest, latest = now_ms - settings.timestamp_before_max_ms, now_ms + settings.timestamp_after_max_ms
+    message = f"The timestamp is out of range: it should be within [{earliest}, {latest}]."
+    code, summary = ErrorCode.INVALID_TIMESTAMP, "One or more records have been rejected due to invalid timestamp"
+    return RecordsRefused(code, summary, [(index, message) for index in out])
 
 
 def _with_codec(
     records: memoryview | bytearray, plain: Buffer, header: HeaderFields, settings: LogSettings, inline_bytes_max: int | None
 ) -> memoryview | bytearray:
     """The batch with its records compressed as the topic asks for."""
-    codec = _TARGET_CODEC[settings.compression_type]
+    codec = TARGET_CODEC[settings.compression_type]
     if inline_bytes_max is not None and codec is not Codec.NONE and len(plain) > min(inline_bytes_max, _COMPRESSED_INLINE_BYTES_MAX):
         raise NeedsJob
-    batch = bytearray(memoryview(records)[:HEADER_SIZE]) + compress(codec, plain)
+    return recoded(bytearray(memoryview(records)[:HEADER_SIZE]) + compress(codec, plain), header, settings)
+
+
+def recoded(batch: bytearray, header: HeaderFields, settings: LogSettings) -> bytearray:
+    """The batch that was compressed anew behind its old header, with that made right. Raises RecordsRefused if it is too large."""
     if len(batch) > settings.max_message_bytes:
         message = f"The batch of {len(batch)} bytes, compressed anew, exceeds max.message.bytes = {settings.max_message_bytes}."
         raise RecordsRefused(ErrorCode.MESSAGE_TOO_LARGE, message)
     pack_into(">i", batch, 8, len(batch) - LENGTH_OVERHEAD)
-    pack_into(">h", batch, 21, header[5] & ~CODEC_BITS | codec)
+    pack_into(">h", batch, 21, header[5] & ~CODEC_BITS | TARGET_CODEC[settings.compression_type])
     pack_into(">I", batch, scan.CRC_POSITION, scan.crc(memoryview(batch)[scan.CRC_START :]))
     return batch
 
@@ -224,7 +271,7 @@ def check_leaders_batches(view: memoryview, log_end_offset: Offset) -> list[tupl
     try:
         found: list[tuple[int, HeaderFields]] = scan.headers(view, True)
     except ValueError as error:
-        raise RecordsRefused(ErrorCode.CORRUPT_MESSAGE, str(error.args[2])) from error
+        raise RecordsRefused(ErrorCode.CORRUPT_MESSAGE, str(error.args[2])) from None
     next_offset: int = log_end_offset
     for _, header in found:
         if header[0] < next_offset or header[6] < 0:

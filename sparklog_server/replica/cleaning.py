@@ -250,7 +250,7 @@ class Cleaning:
     def _begin(self, work: _Work, job: Callable[[], object], *, in_steps: bool = False) -> Run:
         ticket = work.ticket = self._tickets()
         self._waiting[ticket] = work
-        return Run(job, ticket, in_steps)
+        return Run(job, ticket, in_steps, is_calm=in_steps)
 
     # -- results
 

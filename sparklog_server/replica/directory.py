@@ -9,6 +9,7 @@ process starts anew.
 from collections.abc import Callable
 
 from sparklog.effects import Sync
+from sparklog.errors import without_frames
 from sparklog.model import Instant, Micros, Offset, Ticket, TopicPartition, Uuid, earlier
 from sparklog_server.disk.door import DiskFile, StorageError
 from sparklog_server.log.log_dir import LogDir
@@ -131,16 +132,19 @@ class Directory:
         self.is_congested = self._settling_bytes > self._unsynced_bytes_max
         return Sync(ticket, files, self.log_dir.path) if self._in_flight else None
 
-    def synced(self, now: Instant) -> None:
-        """The sync in flight returned: its records are durable, and a checkpoint should soon say so."""
+    def synced(self, now: Instant) -> list[Partition]:
+        """The sync in flight returned: its records are durable, and a checkpoint should soon say so. Gives the partitions that are here."""
         in_flight, self._in_flight = self._in_flight, []
         self._settling_bytes = 0
         self.is_congested = self._unsynced_bytes > self._unsynced_bytes_max
         if self._checkpoint_at_us is None:
             self._checkpoint_at_us = Micros(now.mono_us + self._checkpoint_interval_us)
+        synced = []
         for partition, end_offset in in_flight:
             if partition in self.partitions:
                 partition.synced(end_offset)
+                synced.append(partition)
+        return synced
 
     def is_checkpoint_due(self, now: Instant) -> bool:
         """Whether a checkpoint should begin now; never beside another, which could put older offsets over newer ones."""
@@ -218,7 +222,7 @@ class Directory:
     def storage_failed(self, error: StorageError) -> None:
         """The disk refused: every partition here goes offline."""
         if self.error is None:
-            self.error = error
+            self.error = without_frames(error)
             self._failed.append(self.log_dir.directory_id)
             self._trace("log-directory-offline", path=self.log_dir.path, reason=str(error))
         self._dirty = {}

@@ -16,6 +16,7 @@ from sparklog_server.replica.homes import Homes
 from sparklog_server.replica.moving import Moving
 from sparklog_server.replica.openings import IN_TURN_MAX, Begun, Openings
 from sparklog_server.replica.partition import Partition
+from sparklog_server.replica.producer_snapshots import ProducerSnapshots
 from sparklog_server.replica.removals import Removals
 from sparklog_server.replica.retention import Retention
 
@@ -63,6 +64,7 @@ class Partitions:
         self._openings = Openings(removals, tickets=tickets)
         self.retention = retention
         self._removals = removals
+        self._producer_snapshots = ProducerSnapshots(tickets)
         self._wanted: dict[TopicPartition, tuple[Uuid, PartitionImage]] = {}
         self._waiting: dict[TopicPartition, None] = {}  # of the wanted, those whose names are held
         self.cleaning: Cleaning | None = None
@@ -377,7 +379,8 @@ class Partitions:
             if isinstance(result, StorageError):
                 directory.storage_failed(result)
             elif directory.error is None:
-                directory.synced(now)
+                synced = directory.synced(now)
+                self.jobs.extend(self._producer_snapshots.begin(directory, synced))
             if self.moving is not None:
                 self.jobs.extend(self.moving.advance(now))
             return True
@@ -404,6 +407,8 @@ class Partitions:
         followed = self._removals.finished(ticket, result, now)
         if followed is None:
             followed = self.retention.finished(ticket, result, now)
+        if followed is None:
+            followed = self._producer_snapshots.finished(ticket, result, now)
         if followed is None and self.cleaning is not None:
             followed = self.cleaning.finished(ticket, result, now)
         if followed is None and self.moving is not None:

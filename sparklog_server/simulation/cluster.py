@@ -9,6 +9,7 @@ from functools import partial
 from random import Random
 
 from sparklog.effects import Chunk, Disconnect, Effect, FileSlice, Halt, Reply, Run, SendTo, Sync
+from sparklog.errors import without_frames
 from sparklog.model import SessionId, Ticket
 from sparklog.wire.header import decode_reply, encode_request
 from sparklog.wire.schema import Message
@@ -263,8 +264,8 @@ class SimulatedNode:
     def _finish(self, ticket: Ticket, work: Callable[[], object]) -> None:
         try:
             result = work()
-        except StorageError as error:
-            result = error
+        except (StorageError, MemoryError) as error:
+            result = without_frames(error)
         self._carry_out(self.running.finished(ticket, result, self._clock.now))
 
     def _later(self, delay_us: tuple[int, int], event: Callable[[], None]) -> None:

@@ -1,10 +1,12 @@
 """A Produce that takes long to check is checked beside the loop: nothing overtakes it, and nothing of it is lost or torn."""
 
+import gc
+import zlib
 from random import Random
 
 import pytest
 
-from sparklog.errors import ErrorCode
+from sparklog.errors import DecodeError, ErrorCode
 from sparklog.record.batch import build_batch, decode_records
 from sparklog.record.compression import Codec
 from sparklog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -13,7 +15,9 @@ from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopi
 from sparklog.wire.messages.fetch import FetchResponse
 from sparklog.wire.messages.list_offsets import ListOffsetsResponse
 from sparklog.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from sparklog_server.log.validate import RecordsRefused
 from tests.broker.world import ACKS_ALL, FETCH_BY_NAME, PRODUCE_BY_NAME, World, fetch, fetched, latest, listed, produce, produced
+from tests.kernels.hostile import reseal
 
 VERSIONS = ApiVersionsRequest(client_software_name="test", client_software_version="1")
 LARGE = bytes(600_000)
@@ -189,3 +193,53 @@ def test_a_batch_under_check_when_the_stop_begins_is_not_appended_and_the_stop_c
     world.node.start()
     world.settle()
     assert listed(world.ask(world.node.connect(), latest("t"), 6, ListOffsetsResponse)) == (0, 0)
+
+
+def test_a_batch_whose_check_runs_out_of_memory_is_refused_and_can_be_sent_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_memory(*arguments: object) -> None:
+        raise MemoryError
+
+    client = world.node.connect()
+    world.create(client, "t")
+    request = produce("t", compressed(world, LARGE, codec=Codec.GZIP))
+    monkeypatch.setattr(zlib, "decompressobj", no_memory)
+    assert produced(world.ask(client, request, PRODUCE_BY_NAME, ProduceResponse)) == (ErrorCode.REQUEST_TIMED_OUT, -1)
+    monkeypatch.undo()
+    assert produced(world.ask(client, request, PRODUCE_BY_NAME, ProduceResponse)) == (0, 0)
+
+
+@pytest.mark.parametrize("size", [1000, 600_000], ids=["at once", "in a job"])
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
+def test_a_refused_batch_leaves_no_exception_behind_that_holds_its_bytes(world: World, codec: Codec, size: int) -> None:
+    client = world.node.connect()
+    world.create(client, "t")
+    batch = bytearray(compressed(world, bytes(size), codec=codec))
+    batch[23:27], batch[57:61] = (1).to_bytes(4, "big"), (2).to_bytes(4, "big")  # one record more than there is
+    reseal(batch, 0)
+    known = {id(one) for one in gc.get_objects() if isinstance(one, Exception)}
+    gc.disable()
+    try:
+        answer = world.ask(client, produce("t", bytes(batch)), PRODUCE_BY_NAME, ProduceResponse)
+        assert produced(answer) == (ErrorCode.INVALID_RECORD, -1)
+        left = [one for one in gc.get_objects() if isinstance(one, (RecordsRefused, DecodeError, ValueError)) and id(one) not in known]
+        assert left == []
+    finally:
+        gc.enable()
+
+
+def test_of_batches_compressed_anew_those_that_do_not_fit_the_memory_of_one_request_are_refused() -> None:
+    world = World(1, **{"sparklog.decompress.memory.max": str(32 << 20)})
+    world.node.start()
+    world.settle()
+    client = world.node.connect()
+    configs = [CreatableTopicConfig(name="compression.type", value="uncompressed")]
+    topics = [CreatableTopic(name="t", num_partitions=20, replication_factor=1, configs=configs)]
+    world.ask(client, CreateTopicsRequest(topics=topics, timeout_ms=1000), 7, CreateTopicsResponse)
+    data = [PartitionProduceData(index=index, records=compressed(world, bytes(900_000))) for index in range(20)]
+    request = ProduceRequest(acks=1, timeout_ms=1000, topic_data=[TopicProduceData(name="t", partition_data=data)])
+    answer = world.ask(client, request, PRODUCE_BY_NAME, ProduceResponse)
+    assert isinstance(answer, ProduceResponse)
+    codes = [part.error_code for part in answer.responses[0].partition_responses]
+    accepted = codes.index(ErrorCode.MESSAGE_TOO_LARGE)
+    assert 10 <= accepted <= 16
+    assert codes == [0] * accepted + [ErrorCode.MESSAGE_TOO_LARGE] * (20 - accepted)

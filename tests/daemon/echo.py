@@ -97,7 +97,7 @@ class Echo:
                 return [Run(lambda: arguments[0], ticket)]
             case b"steps":
                 self._waiting[ticket] = session
-                return [Run(partial(_count_calm, int(arguments[0])), ticket, in_steps=True)]
+                return [Run(partial(_count_calm, int(arguments[0])), ticket, in_steps=True, is_calm=True)]
         return [Reply(session, [arguments[0]])]
 
 

@@ -217,9 +217,11 @@ def test_a_damaged_snapshot_is_known_as_such(damage: str) -> None:
 
 def test_producers_that_have_expired_are_forgotten_without_a_roll() -> None:
     log = new_log(LogSettings())
-    for producer_id in range(1023):
+    for producer_id in range(3000):
         send(log, 0, producer_id=producer_id)
     later = Instant(Micros(0), Millis(NOW.wall_ms + LogSettings().producer_id_expiration_ms + 1))
-    log.append(batch(1, producer_id=5000, producer_epoch=0, sequence=0), EPOCH, later)
+    for producer_id in range(5000, 6000):  # each append looks at some of them
+        log.append(batch(1, producer_id=producer_id, producer_epoch=0, sequence=0), EPOCH, later)
+    assert len(log.producers.producers) < 2000
     # A producer that is forgotten may begin anywhere.
     assert send(log, 77, producer_id=1)[1] is False

@@ -78,7 +78,7 @@ def test_a_search_says_nothing_while_the_files_of_a_compacted_segment_are_on_the
     def search_between(call: str, _: str) -> None:
         if call == "rename":
             search = log.time_search(Millis(START_MS), log.log_end_offset)
-            outcomes.append((search, search.outcome(), search.is_current))
+            outcomes.append((search, take_all(search.outcome()), search.is_current))
 
     disk.fault = search_between
     commit(disk, cleaned.swap)

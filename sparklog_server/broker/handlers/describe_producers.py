@@ -1,7 +1,12 @@
 """DescribeProducers: who writes to a partition, and whose transaction hangs there (KIP-664)."""
 
+from functools import partial
+from typing import cast
+
+from sparklog.effects import Steps
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant
+from sparklog.wire.header import encode_reply
 from sparklog.wire.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -12,10 +17,12 @@ from sparklog.wire.messages.describe_producers import (
 from sparklog_server.broker.administration import names_too_many
 from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.context import Context
-from sparklog_server.broker.session import Call, Parked
+from sparklog_server.broker.session import Call, Encoded, Parked
 from sparklog_server.controller.topics import check_name
-from sparklog_server.log.producer_state import NO_SEQUENCE, Producer
+from sparklog_server.log.producer_state import MANY, NO_SEQUENCE, FrozenProducers, Producer
 from sparklog_server.outcome import Refused
+
+_STEP = 256
 
 
 def describe_producers(context: Context, call: Call, request: DescribeProducersRequest, now: Instant) -> DescribeProducersResponse | Parked:
@@ -23,6 +30,7 @@ def describe_producers(context: Context, call: Call, request: DescribeProducersR
     if names_too_many(context, call, sum(len(topic.partition_indexes) for topic in request.topics)):
         return Parked.SILENT
     response = DescribeProducersResponse()
+    many: list[tuple[PartitionResponse, FrozenProducers]] = []
     told: dict[tuple[str, int], None] = {}
     for topic in request.topics:
         refusal = _refusal(context, call, topic.name)
@@ -36,10 +44,30 @@ def describe_producers(context: Context, call: Call, request: DescribeProducersR
                 part.error_code, part.error_message = ErrorCode.INVALID_REQUEST, "the partition is named more than once"
             else:
                 told[topic.name, index] = None
-                _fill(context, topic.name, index, part)
+                _fill(context, topic.name, index, part, many)
             parts.append(part)
         response.topics.append(TopicResponse(name=topic.name, partitions=parts))
-    return response
+    if not many:
+        return response
+    job = partial(_describe, response, many, call.api_key, call.version, call.correlation_id)
+    context.run(call, job, lambda result, _: cast(Encoded, result), in_steps=True)
+    return Parked.MUTING
+
+
+def _describe(
+    response: DescribeProducersResponse,
+    many: list[tuple[PartitionResponse, FrozenProducers]],
+    api_key: int,
+    version: int,
+    correlation_id: int,
+) -> Steps[Encoded]:
+    """The job: the answer with the producers of these partitions, encoded."""
+    for part, frozen in many:
+        for number, (producer_id, one) in enumerate((yield from frozen.in_order())):
+            if number % _STEP == 0:
+                yield
+            part.active_producers.append(_state(producer_id, one))
+    return Encoded(response, encode_reply(response, api_key, version, correlation_id))
 
 
 def _refusal(context: Context, call: Call, topic: str) -> Refused | None:
@@ -60,12 +88,14 @@ def _without_message(code: ErrorCode) -> Refused:
     return refusal
 
 
-def _fill(context: Context, topic: str, index: int, part: PartitionResponse) -> None:
+def _fill(context: Context, topic: str, index: int, part: PartitionResponse, many: list[tuple[PartitionResponse, FrozenProducers]]) -> None:
     partition = context.partitions.find(topic, index)
     if partition is None:
         part.error_code = context.partitions.absence(topic, index)
     elif partition.leader is None:
         part.error_code = partition.error
+    elif len(partition.log.producers.producers) >= MANY:
+        many.append((part, partition.log.producers.freeze()))
     else:
         part.active_producers = [_state(number, one) for number, one in sorted(partition.log.producers.producers.items())]
 

@@ -22,7 +22,7 @@ from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.disk.door import StorageError
-from sparklog_server.log.time_lookup import Found, TimeSearch, run_all
+from sparklog_server.log.time_lookup import SEARCH_BYTES, Found, TimeSearch, run_all
 from sparklog_server.log.validate import RecordsRefused
 from sparklog_server.replica.partition import Partition, PartitionUnavailable
 from sparklog_server.replica.purgatory import PurgatoryFull
@@ -70,7 +70,7 @@ def list_offsets(context: Context, call: Call, request: ListOffsetsRequest, now:
 def _search(context: Context, waiting: "_ParkedLatest", searches: "list[_Search]", *, attempt: int) -> None:
     """Search the logs beside the loop."""
     job = partial(run_all, tuple(search.search for search in searches))
-    context.run(waiting.call, job, partial(_searched, context, waiting, searches, attempt))
+    context.run(waiting.call, job, partial(_searched, context, waiting, searches, attempt), in_steps=True, memory_bytes=SEARCH_BYTES)
 
 
 def _searched(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final, cast
 
-from sparklog.errors import ErrorCode
+from sparklog.errors import ErrorCode, without_frames
 from sparklog.model import Instant, Offset
 from sparklog.wire.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -26,15 +26,13 @@ from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.handlers.produce_verified import NO_PROOFS, Proofs, refuse_all, verify
 from sparklog_server.broker.internal_topics import INTERNAL_TOPICS
+from sparklog_server.broker.log_settings import INLINE_BYTES_MAX
 from sparklog_server.broker.session import Call, Parked
-from sparklog_server.log.settings import LogSettings
 from sparklog_server.log.validate import NeedsJob, RecordsRefused, Sent, check_client_batch
+from sparklog_server.log.validate_steps import Room, check_all
 from sparklog_server.log.verification import Verification
 from sparklog_server.replica.partition import Partition, PartitionUnavailable
 from sparklog_server.replica.purgatory import PurgatoryFull
-
-INLINE_BYTES_MAX = 256 << 10
-"""How much the batches of one request may decompress to without a job."""
 
 _TOPIC_IDS_SINCE = 13
 _ZSTD_SINCE = 7
@@ -51,6 +49,9 @@ _TOPIC: Final = Resource.TOPIC
 
 _UNAUTHORIZED: Final = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 """What a batch of a transaction is told that comes without a transactional id, and with it the whole request."""
+
+_NO_MEMORY: Final = RecordsRefused(ErrorCode.REQUEST_TIMED_OUT, "The broker has too little memory now to check the batch; try again.")
+"""Retriable, and nothing was appended."""
 
 _Target = tuple[Partition, PartitionProduceResponse]
 """Where one batch goes, and its part of the answer."""
@@ -133,27 +134,16 @@ def _check_at_once(targets: list[_Target], sent: Sequence[memoryview | bytearray
             batches = list(sent)
         try:
             checked = check_client_batch(records, settings, now.wall_ms, inline_bytes_max=left)
-        except NeedsJob:
+        except (NeedsJob, MemoryError):
             return None
         except RecordsRefused as refused:
             if len(targets) > 1:
                 return None  # it may have cost much, and so may the next
-            batches[index] = refused
+            batches[index] = without_frames(refused)
         else:
             batches[index] = checked
             left -= checked.decompressed_bytes
     return sent if batches is None else batches
-
-
-def _check_all(batches: Sequence[tuple[bytearray, LogSettings]], wall_ms: int) -> list[Sent | RecordsRefused]:
-    """The job: each batch checked, or why it is refused."""
-    results: list[Sent | RecordsRefused] = []
-    for records, settings in batches:
-        try:
-            results.append(check_client_batch(records, settings, wall_ms))
-        except RecordsRefused as refused:
-            results.append(refused.with_traceback(None))
-    return results
 
 
 def _topic_of(context: Context, call: Call, topic: TopicProduceData, request: ProduceRequest) -> tuple[str, ErrorCode]:
@@ -215,7 +205,10 @@ def _check_in_job(
         return _append_all(context, call, acks, timeout_ms, response, targets, batches, then, proofs)
 
     batches = tuple((copy, partition.settings) for copy, (partition, _) in zip(copies, targets, strict=True))
-    context.run(call, partial(_check_all, batches, now.wall_ms), checked, copies=copies)
+    room = Room(batches)
+    job = partial(check_all, batches, room, now.wall_ms)
+    refused = [_NO_MEMORY] * len(targets)
+    context.run(call, job, checked, copies=copies, in_steps=True, memory_bytes=room.total_bytes, without_memory=refused)
     return Parked.MUTING if acks else Parked.MUTING_SILENT
 
 
@@ -260,17 +253,14 @@ def _append(
         if acks == _ACKS_ALL and not partition.has_enough_in_sync:
             raise PartitionUnavailable(ErrorCode.NOT_ENOUGH_REPLICAS)
         if isinstance(batch, RecordsRefused):
-            raise batch
+            _refuse(part, batch)
+            return None
         result = partition.append(batch, now, proof)
     except PartitionUnavailable as unavailable:
         part.error_code = unavailable.code
         return None
     except RecordsRefused as refused:
-        part.error_code = refused.code
-        part.error_message = refused.message
-        part.record_errors = [
-            BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message) for index, message in refused.record_errors
-        ]
+        _refuse(part, refused)
         return None
     if partition.is_congested:
         context.pause(call.session)
@@ -280,6 +270,14 @@ def _append(
     if acks == _ACKS_ALL and partition.high_watermark <= result.last_offset:
         return _Share(partition, part, Offset(result.last_offset + 1))
     return None
+
+
+def _refuse(part: PartitionProduceResponse, refused: RecordsRefused) -> None:
+    part.error_code = refused.code
+    part.error_message = refused.message
+    part.record_errors = [
+        BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message) for index, message in refused.record_errors
+    ]
 
 
 class _Share:
