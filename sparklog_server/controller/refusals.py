@@ -16,6 +16,11 @@ from sparklog.wire.messages.alter_partition_reassignments import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
+from sparklog.wire.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+)
 from sparklog.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
 from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
@@ -77,6 +82,9 @@ def refusal_of(command: Message, code: ErrorCode, message: str | None) -> Messag
             return UpdateFeaturesResponse(error_code=code, error_message=message)
         case UnregisterBrokerRequest():
             return UnregisterBrokerResponse(error_code=code, error_message=message)
+        case AlterUserScramCredentialsRequest():
+            users = dict.fromkeys([one.name for one in command.deletions] + [one.name for one in command.upsertions])
+            return AlterUserScramCredentialsResponse(results=[AlterUserScramCredentialsResult(user, code, message) for user in users])
         case AlterClientQuotasRequest():
             entries = [
                 AlterClientQuotasResponseEntryData(
