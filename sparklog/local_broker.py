@@ -118,8 +118,6 @@ def _command(directory: Path, data_dir: Path, settings: Mapping[str, Setting]) -
     run = "import sys; from sparklog_server.cli.main import main; sys.exit(main())"
     command = [sys.executable, "-P", "-c", run, "start", "--listen", "127.0.0.1:0", "--data-dir", str(data_dir)]
     command += ["--owner-pid", str(os.getpid()), "--owned-directory", str(directory)]
-    # Kafka's own quick-start file says so too: the three seconds are for fleets that start together, not for the one member of a test.
-    command += ["--set", "group.initial.rebalance.delay.ms=0"]
     for name, value in settings.items():
         command += ["--set", f"{name.replace('_', '.')}={_text(value)}"]
     return command

@@ -1,9 +1,15 @@
 """What the handlers of administration share: commands for the controller that need a right on the cluster, and the rights a caller has."""
 
 from collections.abc import Iterable
+from typing import TypeAlias
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant
+from sparklog.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from sparklog.wire.messages.create_partitions import CreatePartitionsRequest
+from sparklog.wire.messages.create_topics import CreateTopicsRequest
+from sparklog.wire.messages.delete_topics import DeleteTopicsRequest
+from sparklog.wire.messages.elect_leaders import ElectLeadersRequest
 from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
 from sparklog_server.broker.context import Context, Proposed
@@ -35,8 +41,23 @@ def propose_if_allowed(context: Context, call: Call, command: Message, operation
     """Have the controller decide `command`, which needs this right on the cluster; its reply is the answer."""
     if not context.allow(call, operation, Resource.CLUSTER, CLUSTER_NAME):
         return refusal_of(command, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
+    late = refusal_of_late(command)
+    if late is not None:
+        return late
     context.propose(command, Proposed(call), call.session.principal, now)
     return Parked.MUTING
+
+
+_Timed: TypeAlias = (
+    CreateTopicsRequest | DeleteTopicsRequest | CreatePartitionsRequest | ElectLeadersRequest | AlterPartitionReassignmentsRequest
+)
+
+
+def refusal_of_late(command: Message) -> Message | None:
+    """REQUEST_TIMED_OUT for a command that leaves the controller no time: it changes nothing, as in Kafka. None for any other."""
+    if isinstance(command, _Timed) and command.timeout_ms <= 0:
+        return refusal_of(command, ErrorCode.REQUEST_TIMED_OUT, None)
+    return None
 
 
 def operations_on_topic(context: Context, call: Call, topic: str) -> int:

@@ -65,6 +65,11 @@ class RequestJob(NamedTuple):
     without_memory: object
 
 
+OWN_DISK_WAIT_MS = 30_000
+"""How long a request waits at least where it waits for this broker's disk alone (Kafka's default request.timeout.ms).
+
+The timeout of a request bounds the wait for other replicas: in Kafka a partition with one replica completes whatever the timeout is.
+"""
 _TIMERS_SWEPT_FROM = 1024
 
 

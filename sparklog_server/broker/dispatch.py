@@ -11,17 +11,23 @@ from sparklog.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from sparklog.wire.messages.alter_configs import AlterConfigsRequest
 from sparklog.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from sparklog.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
+from sparklog.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from sparklog.wire.messages.api_versions import ApiVersionsRequest
 from sparklog.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from sparklog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from sparklog.wire.messages.create_acls import CreateAclsRequest
+from sparklog.wire.messages.create_delegation_token import CreateDelegationTokenRequest
 from sparklog.wire.messages.create_partitions import CreatePartitionsRequest
 from sparklog.wire.messages.create_topics import CreateTopicsRequest
+from sparklog.wire.messages.delete_acls import DeleteAclsRequest
 from sparklog.wire.messages.delete_groups import DeleteGroupsRequest
 from sparklog.wire.messages.delete_records import DeleteRecordsRequest
 from sparklog.wire.messages.delete_topics import DeleteTopicsRequest
+from sparklog.wire.messages.describe_acls import DescribeAclsRequest
 from sparklog.wire.messages.describe_client_quotas import DescribeClientQuotasRequest
 from sparklog.wire.messages.describe_cluster import DescribeClusterRequest
 from sparklog.wire.messages.describe_configs import DescribeConfigsRequest
+from sparklog.wire.messages.describe_delegation_token import DescribeDelegationTokenRequest
 from sparklog.wire.messages.describe_groups import DescribeGroupsRequest
 from sparklog.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from sparklog.wire.messages.describe_producers import DescribeProducersRequest
@@ -31,6 +37,7 @@ from sparklog.wire.messages.describe_transactions import DescribeTransactionsReq
 from sparklog.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from sparklog.wire.messages.elect_leaders import ElectLeadersRequest
 from sparklog.wire.messages.end_txn import EndTxnRequest
+from sparklog.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from sparklog.wire.messages.fetch import FetchRequest
 from sparklog.wire.messages.find_coordinator import FindCoordinatorRequest
 from sparklog.wire.messages.heartbeat import HeartbeatRequest
@@ -49,6 +56,9 @@ from sparklog.wire.messages.offset_delete import OffsetDeleteRequest
 from sparklog.wire.messages.offset_fetch import OffsetFetchRequest
 from sparklog.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from sparklog.wire.messages.produce import ProduceRequest
+from sparklog.wire.messages.renew_delegation_token import RenewDelegationTokenRequest
+from sparklog.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from sparklog.wire.messages.sasl_handshake import SaslHandshakeRequest
 from sparklog.wire.messages.sync_group import SyncGroupRequest
 from sparklog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest
@@ -56,12 +66,19 @@ from sparklog.wire.messages.update_features import UpdateFeaturesRequest
 from sparklog.wire.messages.write_txn_markers import WriteTxnMarkersRequest
 from sparklog.wire.schema import Message
 from sparklog_server.broker.context import Context
+from sparklog_server.broker.handlers.acls import create_acls, delete_acls, describe_acls
 from sparklog_server.broker.handlers.alter_configs import alter_configs, incremental_alter_configs
 from sparklog_server.broker.handlers.api_versions import api_versions
 from sparklog_server.broker.handlers.cluster import describe_cluster, describe_quorum, unregister_broker, update_features
 from sparklog_server.broker.handlers.configs import describe_configs, list_config_resources
 from sparklog_server.broker.handlers.coordinators import find_coordinator
-from sparklog_server.broker.handlers.credentials import describe_user_scram_credentials
+from sparklog_server.broker.handlers.credentials import alter_user_scram_credentials, describe_user_scram_credentials
+from sparklog_server.broker.handlers.delegation_tokens import (
+    create_delegation_token,
+    describe_delegation_token,
+    expire_delegation_token,
+    renew_delegation_token,
+)
 from sparklog_server.broker.handlers.delete_records import delete_records
 from sparklog_server.broker.handlers.describe_producers import describe_producers
 from sparklog_server.broker.handlers.describe_topics import describe_topic_partitions
@@ -88,6 +105,7 @@ from sparklog_server.broker.handlers.produce import produce
 from sparklog_server.broker.handlers.producers import init_producer_id
 from sparklog_server.broker.handlers.quotas import alter_client_quotas, describe_client_quotas
 from sparklog_server.broker.handlers.reassignments import alter_partition_reassignments, list_partition_reassignments
+from sparklog_server.broker.handlers.sasl import sasl_authenticate, sasl_handshake
 from sparklog_server.broker.handlers.topics import create_partitions, create_topics, delete_topics
 from sparklog_server.broker.handlers.transactions import (
     add_offsets_to_txn,
@@ -117,6 +135,7 @@ HANDLERS: dict[int, tuple[Handler, type[Message]]] = {
     14: (sync_group, SyncGroupRequest),
     15: (describe_groups, DescribeGroupsRequest),
     16: (list_groups, ListGroupsRequest),
+    17: (sasl_handshake, SaslHandshakeRequest),
     18: (api_versions, ApiVersionsRequest),
     19: (create_topics, CreateTopicsRequest),
     20: (delete_topics, DeleteTopicsRequest),
@@ -128,11 +147,19 @@ HANDLERS: dict[int, tuple[Handler, type[Message]]] = {
     26: (end_txn, EndTxnRequest),
     27: (write_txn_markers, WriteTxnMarkersRequest),
     28: (txn_offset_commit, TxnOffsetCommitRequest),
+    29: (describe_acls, DescribeAclsRequest),
+    30: (create_acls, CreateAclsRequest),
+    31: (delete_acls, DeleteAclsRequest),
     32: (describe_configs, DescribeConfigsRequest),
     33: (alter_configs, AlterConfigsRequest),
     34: (alter_replica_log_dirs, AlterReplicaLogDirsRequest),
     35: (describe_log_dirs, DescribeLogDirsRequest),
+    36: (sasl_authenticate, SaslAuthenticateRequest),
     37: (create_partitions, CreatePartitionsRequest),
+    38: (create_delegation_token, CreateDelegationTokenRequest),
+    39: (renew_delegation_token, RenewDelegationTokenRequest),
+    40: (expire_delegation_token, ExpireDelegationTokenRequest),
+    41: (describe_delegation_token, DescribeDelegationTokenRequest),
     42: (delete_groups, DeleteGroupsRequest),
     44: (incremental_alter_configs, IncrementalAlterConfigsRequest),
     43: (elect_leaders, ElectLeadersRequest),
@@ -142,6 +169,7 @@ HANDLERS: dict[int, tuple[Handler, type[Message]]] = {
     48: (describe_client_quotas, DescribeClientQuotasRequest),
     49: (alter_client_quotas, AlterClientQuotasRequest),
     50: (describe_user_scram_credentials, DescribeUserScramCredentialsRequest),
+    51: (alter_user_scram_credentials, AlterUserScramCredentialsRequest),
     55: (describe_quorum, DescribeQuorumRequest),
     57: (update_features, UpdateFeaturesRequest),
     60: (describe_cluster, DescribeClusterRequest),

@@ -20,6 +20,7 @@ from sparklog_server.coordinator.group.settings import GroupSettings
 from sparklog_server.coordinator.group.shard import RECORD_BYTES_MAX, GroupShard
 from sparklog_server.replica.directory import Trace
 
+_INITIAL_DELAY = "group.initial.rebalance.delay.ms"
 _AROUND_A_RECORD = HEADER_SIZE + record_size_max(b"", b"", ())
 """What a batch of one record has beside its key and value; the lengths of those take a few bytes of it."""
 
@@ -57,10 +58,21 @@ def open_groups(
     )
 
     crowds = Crowds()
+    is_delay_set = _INITIAL_DELAY in settings.given
+
+    def initial_delay_ms() -> int:
+        # Kafka's 3 s are for consumers that start with a cluster; a cluster of one waits for no fleet (decision 0014).
+        return group_settings.initial_rebalance_delay_ms if is_delay_set or not live.is_only_broker else 0
 
     def make_shard() -> GroupShard:
         return GroupShard(
-            group_settings, entropy=entropy, trace=trace, record_bytes_max=record_bytes_max, make_modern=make_modern, crowds=crowds
+            group_settings,
+            entropy=entropy,
+            trace=trace,
+            record_bytes_max=record_bytes_max,
+            make_modern=make_modern,
+            crowds=crowds,
+            initial_delay_ms=initial_delay_ms,
         )
 
     return Shards(topic, make_shard, node_id=settings.node_id, tickets=tickets, entropy=entropy, trace=trace, sought=crowds.sought)

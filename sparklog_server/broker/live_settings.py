@@ -28,6 +28,11 @@ class LiveSettings:
         """What holds for the broker."""
         return self.layers.effective
 
+    @property
+    def is_only_broker(self) -> bool:
+        """Whether the cluster has no broker but this one, fenced ones counted."""
+        return len(self._image.brokers) <= 1
+
     def topic(self, name: str) -> TopicSettings:
         """What holds for a topic."""
         return TopicSettings.kept(self.settings.topics, self._image.topic_config(name))

@@ -11,7 +11,7 @@ from sparklog.wire.schema import Message
 from sparklog_server.broker.dispatch import Handler
 from sparklog_server.config.settings import BrokerSettings
 
-BEGIN_WITH_TOPICS: Final = frozenset((3, 19, 20, 32, 33, 35, 37, 44, 48, 49, 50, 55, 61, 74, 75))
+BEGIN_WITH_TOPICS: Final = frozenset((3, 19, 20, 30, 31, 32, 33, 35, 37, 41, 44, 48, 49, 50, 51, 55, 61, 74, 75))
 """Metadata, CreateTopics and others of administration: in every version the first field is the array of topics, or of resources."""
 
 _PRODUCE: Final = 0

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 import click
 
 from sparklog_server.cli.formats import compiled, unescaped
-from sparklog_server.cli.options import admin, as_json, client_settings, partitions_named, print_json, reaches_cluster, topic_names
+from sparklog_server.cli.options import (
+    admin,
+    as_json,
+    client_settings,
+    partitions_named,
+    print_json,
+    reaches_cluster,
+    topic_names,
+    topics_named,
+)
 from sparklog_server.cli.positions import Position, offsets_at, position
 
 if TYPE_CHECKING:
@@ -16,6 +25,7 @@ if TYPE_CHECKING:
 
 POLL_MS = 500
 POLL_RECORDS_MAX = 10_000
+_CREATES_NOTHING = {"allow_auto_create_topics": "false"}
 FIELDS = ("topic", "partition", "offset", "timestamp_ms", "key", "value", "headers")
 
 
@@ -82,7 +92,7 @@ def consume(
             raise click.UsageError("--group shares out the partitions: leave --partition and --exit-eof out")
         _consume_as_member(topics, group, isolation, begin, records_max, timeout_ms, print_all)
         return
-    with Consumer.from_settings(client_settings(isolation_level=isolation)) as consumer:
+    with Consumer.from_settings(client_settings(isolation_level=isolation, **_CREATES_NOTHING)) as consumer:
         assigned = _assign(consumer, topics, partitions, begin or Position("latest"))
         ends = consumer.end_offsets(assigned) if exit_eof else None
         _read(consumer, print_all, records_max, timeout_ms, ends)
@@ -116,8 +126,11 @@ def _consume_as_member(
     """Read what the group assigns; what was printed is committed now and then, and at the end."""
     from sparklog.client.consumer import Consumer
 
+    with admin() as cluster:
+        topics_named(cluster, topics)
     reset = "latest" if begin is None else begin.kind
-    with Consumer.from_settings(client_settings(isolation_level=isolation, group_id=group, auto_offset_reset=reset)) as consumer:
+    settings = client_settings(isolation_level=isolation, group_id=group, auto_offset_reset=reset, **_CREATES_NOTHING)
+    with Consumer.from_settings(settings) as consumer:
         consumer.subscribe(topics)
         _read(consumer, print_all, records_max, timeout_ms, None)
 

@@ -14,6 +14,7 @@ import click
 
 if TYPE_CHECKING:
     from sparklog.client.admin import Admin
+    from sparklog.client.admin_topics import Topic
     from sparklog.client.settings import ClientSettings
     from sparklog.model import TopicPartition
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 API_TIMEOUT_MS = 10_000
 CONNECT_S_MAX = 3.0
 COMPLETIONS_MAX = 200
+NAMES_LIKE_MAX = 3
 PARTITION_NUMBER_MAX = (1 << 31) - 1
 
 _SERVER, _SETTINGS, _FILE = "sparklog.bootstrap-server", "sparklog.settings", "sparklog.command-config"
@@ -156,7 +158,7 @@ def partitions_named(admin: "Admin", texts: Iterable[str]) -> "list[TopicPartiti
     from sparklog.model import TopicPartition
 
     named = [partitions_in(text) for text in texts]
-    topics = admin.describe_topics(dict.fromkeys(topic for topic, _ in named))
+    topics = topics_named(admin, dict.fromkeys(topic for topic, _ in named))
     found: dict[TopicPartition, None] = {}
     for topic, numbers in named:
         existing = [partition.partition for partition in topics[topic].partitions]
@@ -165,6 +167,29 @@ def partitions_named(admin: "Admin", texts: Iterable[str]) -> "list[TopicPartiti
                 raise click.ClickException(f"topic {topic} has no partition {number}; it has {len(existing)}, from 0 on")
             found[TopicPartition(topic, number)] = None
     return list(found)
+
+
+def topics_named(admin: "Admin", names: Iterable[str]) -> "dict[str, Topic]":
+    """Topics by their names; the error for a name that no topic has lists those like it."""
+    from sparklog.client.failures import UnknownTopic
+
+    asked = list(names)
+    try:
+        return admin.describe_topics(asked)
+    except UnknownTopic:
+        existing = admin.list_topics()
+        for name in asked:
+            if name not in existing:
+                raise click.ClickException(f"there is no topic {name!r}{_like(name, existing)}") from None
+        raise
+
+
+def _like(name: str, existing: Iterable[str]) -> str:
+    """`; did you mean x or y?` or nothing."""
+    from difflib import get_close_matches  # only a mistake pays for its import
+
+    near = get_close_matches(name, list(existing), n=NAMES_LIKE_MAX, cutoff=0.7)
+    return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
 def topic_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:

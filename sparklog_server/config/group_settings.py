@@ -25,7 +25,11 @@ class GroupDefaults(msgspec.Struct, frozen=True, kw_only=True):
     ] = 1_800_000
     initial_rebalance_delay_ms: Annotated[
         int,
-        _int("group.initial.rebalance.delay.ms", "How long an empty classic group waits for more members before its first rebalance."),
+        _int(
+            "group.initial.rebalance.delay.ms",
+            "How long an empty classic group waits for more members before its first rebalance; 0 where it is not set and the cluster has "
+            "one broker.",
+        ),
     ] = 3_000
     max_size: Annotated[int, _int("group.max.size", "The most members of a classic group.", 1)] = INT_MAX
 

@@ -104,12 +104,19 @@ class Brokers:
     def unregister(
         self, image: MetadataImage, request: UnregisterBrokerRequest, settings_for: SettingsFor
     ) -> Outcome[Message, UnregisterBrokerResponse]:
-        """Forget a broker, also one that lives: it must then start anew to be known again, as in Kafka."""
+        """Forget a broker that is fenced.
+
+        INVALID_REQUEST for one that lives, where Kafka 4.3 forgets it all the same: it would lead nothing until it is restarted, and a
+        cluster of one would have no broker.
+        """
         node = NodeId(request.broker_id)
         broker = image.brokers.get(node)
         if broker is None:
             message = f"Broker ID {node} is not currently registered"
             return Outcome((), UnregisterBrokerResponse(error_code=ErrorCode.BROKER_ID_NOT_REGISTERED, error_message=message))
+        if not broker.is_fenced or node == self._own_node:
+            message = f"Broker {node} is alive: stop it, wait until it is fenced, and unregister it then."
+            return Outcome((), UnregisterBrokerResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=message))
         self._sessions.pop(node, None)
         records = [
             *broker_left(image, node, settings_for),

@@ -12,6 +12,7 @@ from sparklog.wire.messages.allocate_producer_ids import AllocateProducerIdsRequ
 from sparklog.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from sparklog.wire.messages.alter_configs import AlterConfigsRequest
 from sparklog.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from sparklog.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from sparklog.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
 from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest
@@ -33,6 +34,7 @@ from sparklog_server.outcome import Outcome, Refused
 from .alterations import alter_configs, incremental_alter_configs
 from .brokers import Brokers
 from .configs import ToldConfigs, layers_in
+from .credentials import alter_user_scram_credentials
 from .directory_assignment import assign_replicas_to_dirs
 from .features import update_features
 from .partition_changes import alter_partition_reassignments, elect_leaders
@@ -53,6 +55,7 @@ Command = (
     | ElectLeadersRequest
     | AlterPartitionReassignmentsRequest
     | AlterClientQuotasRequest
+    | AlterUserScramCredentialsRequest
     | UpdateFeaturesRequest
     | UnregisterBrokerRequest
     | AssignReplicasToDirsRequest
@@ -105,6 +108,8 @@ class Controller:
             return alter_partition_reassignments(self.pending, command, self._settings_for)
         if isinstance(command, AlterClientQuotasRequest):
             return alter_client_quotas(self.pending, command)
+        if isinstance(command, AlterUserScramCredentialsRequest):
+            return alter_user_scram_credentials(self.pending, command)
         if isinstance(command, UpdateFeaturesRequest):
             return update_features(self.pending, command, self._settings.node_id)
         if isinstance(command, AssignReplicasToDirsRequest):

@@ -1,4 +1,4 @@
-"""The reply that refuses a whole command with one error: nobody leads, or the metadata log cannot be written."""
+"""The reply that refuses a whole command with one error: no node leads, its time is over, or the metadata log cannot be written."""
 
 from sparklog.errors import ErrorCode
 from sparklog.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
@@ -10,7 +10,17 @@ from sparklog.wire.messages.alter_client_quotas import (
 )
 from sparklog.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from sparklog.wire.messages.alter_configs import AlterConfigsResourceResponse as Replaced
-from sparklog.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse
+from sparklog.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+from sparklog.wire.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+)
 from sparklog.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
 from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
@@ -27,7 +37,7 @@ from sparklog.wire.schema import Message
 from .partition_changes import election_refusal
 
 
-def refusal_of(command: Message, code: ErrorCode, message: str) -> Message:
+def refusal_of(command: Message, code: ErrorCode, message: str | None) -> Message:
     """The reply to `command` in which every part of it has this error."""
     match command:
         case CreateTopicsRequest():
@@ -60,11 +70,21 @@ def refusal_of(command: Message, code: ErrorCode, message: str) -> Message:
         case ElectLeadersRequest():
             return election_refusal(command, code, message)
         case AlterPartitionReassignmentsRequest():
-            return AlterPartitionReassignmentsResponse(error_code=code, error_message=message)
+            reassigned = [
+                ReassignableTopicResponse(
+                    name=topic.name,
+                    partitions=[ReassignablePartitionResponse(part.partition_index, code, message) for part in topic.partitions],
+                )
+                for topic in command.topics
+            ]
+            return AlterPartitionReassignmentsResponse(error_code=code, error_message=message, responses=reassigned)
         case UpdateFeaturesRequest():
             return UpdateFeaturesResponse(error_code=code, error_message=message)
         case UnregisterBrokerRequest():
             return UnregisterBrokerResponse(error_code=code, error_message=message)
+        case AlterUserScramCredentialsRequest():
+            users = dict.fromkeys([one.name for one in command.deletions] + [one.name for one in command.upsertions])
+            return AlterUserScramCredentialsResponse(results=[AlterUserScramCredentialsResult(user, code, message) for user in users])
         case AlterClientQuotasRequest():
             entries = [
                 AlterClientQuotasResponseEntryData(

@@ -15,12 +15,17 @@ from .records import (
 CarriedKey = tuple[str | bytes | int | None, ...]
 
 
+def credential_key(user: str, mechanism: int) -> CarriedKey:
+    """What a SCRAM credential is kept under."""
+    return ("scram", user, mechanism)
+
+
 def key_of(record: Message) -> tuple[CarriedKey, bool] | None:
     """(what the record is about, whether it still exists after it); None for a record that leaves nothing behind."""
     if isinstance(record, AccessControlEntryRecord | RemoveAccessControlEntryRecord):
         return ("acl", bytes(record.id)), isinstance(record, AccessControlEntryRecord)
     if isinstance(record, UserScramCredentialRecord | RemoveUserScramCredentialRecord):
-        return ("scram", record.name, record.mechanism), isinstance(record, UserScramCredentialRecord)
+        return credential_key(record.name, record.mechanism), isinstance(record, UserScramCredentialRecord)
     if isinstance(record, DelegationTokenRecord | RemoveDelegationTokenRecord):
         return ("token", record.token_id), isinstance(record, DelegationTokenRecord)
     if isinstance(record, RegisterControllerRecord):

@@ -168,6 +168,16 @@ class Partition:
         return self.leader.high_watermark if self.leader is not None else self.log.log_start_offset
 
     @property
+    def is_alone(self) -> bool:
+        """Whether what is committed depends on this node's disk alone: no follower is in sync."""
+        return self.leader is not None and not self.leader.in_sync_followers
+
+    @property
+    def promised_end(self) -> Offset:
+        """The high watermark as Kafka has it: it does not wait for the disk, so where no follower is in sync it is the log end."""
+        return self.log.log_end_offset if self.is_alone else self.high_watermark
+
+    @property
     def last_stable_offset(self) -> Offset:
         """The end of what a read-committed reader may see."""
         return self.log.last_stable_offset(self.high_watermark)
@@ -333,17 +343,25 @@ class Partition:
 
     # -- the log start
 
-    def delete_records(self, offset: int, now: Instant) -> Offset:
-        """Move the log start to `offset`, or to the high watermark for -1, and give where to. Raises PartitionUnavailable."""
-        leader = self.leader_for(-1)
+    def deletion_end(self, offset: int) -> Offset:
+        """Where DeleteRecords of `offset` (-1: all that is promised) moves the log start, once that is committed.
+
+        Raises PartitionUnavailable: POLICY_VIOLATION for a compacted topic, OFFSET_OUT_OF_RANGE.
+        """
+        self.leader_for(-1)
         settings = self.log.settings
         if settings.is_compacted and not settings.is_deleted:
             raise PartitionUnavailable(ErrorCode.POLICY_VIOLATION)
-        target = leader.high_watermark if offset == HIGH_WATERMARK else Offset(offset)
-        if not 0 <= target <= leader.high_watermark:
+        end = self.promised_end if offset == HIGH_WATERMARK else Offset(offset)
+        if not 0 <= end <= self.promised_end:
             raise PartitionUnavailable(ErrorCode.OFFSET_OUT_OF_RANGE)
-        self.log.move_log_start(target)
-        return target
+        return end
+
+    def delete_records(self, end: Offset) -> None:
+        """Move the log start to `end`, which is committed. Raises PartitionUnavailable."""
+        if end > self.leader_for(-1).high_watermark:
+            raise PartitionUnavailable(ErrorCode.OFFSET_OUT_OF_RANGE)
+        self.log.move_log_start(end)
 
     def park_until_durable(self, log_start: Offset, token: object, now: Instant) -> None:
         """Hand `token` back when the log starts at `log_start` or beyond also after a crash, or the partition is gone."""

@@ -26,7 +26,7 @@ from tests.broker.groups import (
     join_alone,
     started,
 )
-from tests.broker.world import FETCH_BY_NAME, fetch
+from tests.broker.world import FETCH_BY_NAME, World, fetch
 
 COORDINATOR_ERRORS = {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 
@@ -200,3 +200,20 @@ def test_members_keep_their_places_over_a_restart_of_the_broker() -> None:
     assert heartbeat.error_code == ErrorCode.NONE
     answer = world.ask(client, commit("g", 7, generation=generation, member_id=member_id), COMMIT, OffsetCommitResponse)
     assert committed(answer) is ErrorCode.NONE
+
+
+@pytest.mark.parametrize(("given", "is_delayed"), [({}, False), ({"group.initial.rebalance.delay.ms": "3000"}, True)])
+def test_the_first_member_waits_for_others_in_a_cluster_of_one_only_if_the_delay_is_set(given: dict[str, str], *, is_delayed: bool) -> None:
+    world = World(1, **given)
+    world.node.start()
+    world.settle()
+    client = world.node.connect()
+    ask_coordinator(world, client, "g")
+    told = world.ask(client, join("g"), JOIN, JoinGroupResponse)
+    assert isinstance(told, JoinGroupResponse)
+    client.replies.clear()
+    client.send(join("g", told.member_id), JOIN, JoinGroupResponse)
+    world.settle(100)
+    assert len(client.replies) == (0 if is_delayed else 1)
+    world.settle(3000)
+    assert [reply.error_code for reply in client.replies] == [ErrorCode.NONE]

@@ -1,11 +1,16 @@
 """What is set while the broker runs takes effect at once: for topics, for their defaults, for compaction, for groups."""
 
 from sparklog.errors import ErrorCode
+from sparklog.model import LeaderEpoch, Offset
 from sparklog.record.batch import build_batch
 from sparklog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from sparklog.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from sparklog.wire.messages.list_offsets import ListOffsetsResponse
 from sparklog.wire.messages.produce import ProduceResponse
+from sparklog_server.broker.live_settings import LiveSettings
+from sparklog_server.config.settings import BrokerSettings
+from sparklog_server.metadata.image import MetadataImage
+from sparklog_server.metadata.records import RegisterBrokerRecord
 from sparklog_server.simulation.cluster import SimulatedConnection
 from tests.broker.configuring import BROKER, DELETE, GROUP, TOPIC, alter, resource, set_to
 from tests.broker.world import ACKS_ALL, PRODUCE_BY_NAME, World, latest, listed, produce, produced
@@ -154,3 +159,14 @@ def joined(world: World, client: SimulatedConnection, member: str) -> int:
     """Let a member join a new group; its epoch."""
     world.ask(client, FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4, FindCoordinatorResponse)
     return beat(world, client, member, 0, joins=True).member_epoch
+
+
+def test_a_broker_is_alone_until_a_second_one_registers() -> None:
+    live = LiveSettings(BrokerSettings.of({}), trace=lambda _, **__: None)
+    assert live.is_only_broker
+    image = MetadataImage()
+    for node, is_only in ((1, True), (2, False)):
+        record = RegisterBrokerRecord(broker_id=node, incarnation_id=bytes([node]) * 16, broker_epoch=node)
+        image, delta = image.apply([(Offset(node), record)], LeaderEpoch(1))
+        live.follow(delta)
+        assert live.is_only_broker == is_only

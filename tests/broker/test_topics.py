@@ -1,5 +1,7 @@
 """Topics come, grow and go; metadata tells of them as the asked listener sees them."""
 
+import pytest
+
 from sparklog.errors import ErrorCode
 from sparklog.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse, CreatePartitionsTopic
 from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
@@ -45,6 +47,33 @@ def test_no_topic_is_created_for_an_illegal_name_or_against_the_clients_wish(wor
     for _ in range(2):
         answer = world.ask(client, request, 12, MetadataResponse)
         assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("version", [1, 12])
+def test_no_topic_is_created_where_the_broker_is_told_to_create_none(version: int) -> None:
+    world = World(1, **{"auto.create.topics.enable": "false"})
+    world.node.start()
+    world.settle()
+    client = world.node.connect()
+    for _ in range(2):
+        answer = world.ask(client, MetadataRequest(topics=[MetadataRequestTopic(name="unwanted")]), version, MetadataResponse)
+        assert isinstance(answer, MetadataResponse)
+        assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_coordinators_topic_that_a_client_names_is_created_as_the_coordinator_needs_it(world: World) -> None:
+    client = world.node.connect()
+    for name in ("__consumer_offsets", "__transaction_state"):
+        told = ask_metadata(world, client, name).topics[0]
+        assert (told.error_code, told.is_internal) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, True)
+        told = ask_metadata(world, client, name).topics[0]
+        assert (told.error_code, told.is_internal, len(told.partitions)) == (ErrorCode.NONE, True, 50)
+
+
+def test_an_internal_topic_that_this_broker_has_no_coordinator_for_is_not_created(world: World) -> None:
+    client = world.node.connect()
+    for _ in range(2):
+        assert ask_metadata(world, client, "__share_group_state").topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_a_topic_is_created_once(world: World) -> None:

@@ -151,3 +151,12 @@ def test_a_line_that_is_no_record_is_told_by_number(tell: Tell, topic: str, line
     failed = tell("produce", topic, "--from-json", stdin='{"value": "first"}\n' + line + "\n")
     assert (failed.code, "line 2" in failed.err) == (1, True)
     assert tell("consume", topic, "--from-beginning", "-e").out == "first\n"
+
+
+@pytest.mark.parametrize("more", [(), ("--group", "g-unknown")])
+def test_a_topic_that_is_not_there_is_not_created_by_reading_it(tell: Tell, topic: str, more: tuple[str, ...]) -> None:
+    tell("topics", "create", f"{topic}-orders")
+    told = tell("consume", f"{topic}-order", "--timeout-ms", "2000", *more)
+    assert told.code == 1
+    assert told.err.startswith(f"Error: there is no topic '{topic}-order'; did you mean '{topic}-orders'")
+    assert f"{topic}-order" not in tell("topics", "list").out.splitlines()

@@ -159,6 +159,22 @@ def test_a_cluster_of_one_answers_for_elections_moves_and_features(admin: Admin)
     assert refused.value.code is ErrorCode.BROKER_ID_NOT_REGISTERED
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("is_allowed", [True, False])
+def test_a_member_creates_the_topics_it_names_only_if_it_may(
+    broker: EmbeddedBroker, admin: Admin, protocol: str, *, is_allowed: bool
+) -> None:
+    topic = f"named-{protocol}-{is_allowed}"
+    servers = broker.bootstrap_servers
+    with Consumer(bootstrap_servers=servers, group_id=topic, group_protocol=protocol, allow_auto_create_topics=is_allowed) as consumer:
+        consumer.subscribe([topic])
+        for _ in range(100 if is_allowed else 3):
+            consumer.poll(100)
+            if topic in admin.list_topics():
+                break
+        assert (topic in admin.list_topics()) == is_allowed
+
+
 def test_who_only_asks_does_not_make_a_deleted_topic_anew(broker: EmbeddedBroker, admin: Admin) -> None:
     admin.create_topics({"deleted": 1})
     with Admin(bootstrap_servers=broker.bootstrap_servers, retry_backoff_ms=1) as asking:

@@ -8,6 +8,7 @@ from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest
 from sparklog.wire.messages.create_partitions import CreatePartitionsAssignment, CreatePartitionsRequest, CreatePartitionsTopic
 from sparklog.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest
 from sparklog.wire.schema import Message
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.controller.controller import Controller
@@ -21,6 +22,7 @@ from sparklog_server.metadata.records import (
     RegisterBrokerRecord,
     RemoveTopicRecord,
     TopicRecord,
+    UnregisterBrokerRecord,
 )
 from tests.entropy import CountingEntropy
 from tests.story import arguments
@@ -88,6 +90,10 @@ class World:
         reply, lines = self._decided(request)
         claims = [name for name in ("is_caught_up", "is_fenced", "should_shut_down") if getattr(reply, name)]
         return [*lines, f"-> {code_of(reply.error_code).name} {' '.join(claims)}".rstrip()]
+
+    def _unregister(self, words: list[str], named: dict[str, str]) -> list[str]:
+        reply, lines = self._decided(UnregisterBrokerRequest(int(words[0])))
+        return [*lines, _answer(f"broker {words[0]}", reply.error_code, reply.error_message)]
 
     def _create(self, words: list[str], named: dict[str, str]) -> list[str]:
         """create NAME... [partitions= replicas= assign=1,2;2,1 validate-only config.KEY=VALUE]"""
@@ -173,6 +179,8 @@ def _told(record: Message, world: World) -> str:
             changes = {1: " fence", -1: " unfence", 0: ""}[record.fenced] + (" shutting-down" if record.in_controlled_shutdown else "")
             dirs = f" dirs={''.join(chr(one[0]) for one in record.log_dirs)}" if record.log_dirs else ""
             return f"change broker={record.broker_id}{changes}{dirs}"
+        case UnregisterBrokerRecord():
+            return f"unregister broker={record.broker_id}"
         case TopicRecord():
             return f"topic {record.name}"
         case ConfigRecord():

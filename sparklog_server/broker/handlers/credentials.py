@@ -1,24 +1,37 @@
-"""DescribeUserScramCredentials: which users could log in by SCRAM, and never by what (KIP-554)."""
+"""AlterUserScramCredentials and DescribeUserScramCredentials: which users may log in by SCRAM, and never by which secret (KIP-554).
+
+No listener asks for credentials yet: they are kept in the metadata log, as Kafka keeps them without security.
+"""
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant
+from sparklog.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from sparklog.wire.messages.describe_user_scram_credentials import (
     CredentialInfo,
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
 )
+from sparklog.wire.schema import Message
+from sparklog_server.broker.administration import names_too_many, propose_if_allowed
 from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
 from sparklog_server.broker.context import Context
-from sparklog_server.broker.session import Call
+from sparklog_server.broker.session import Call, Parked
 from sparklog_server.metadata.records import UserScramCredentialRecord
 from sparklog_server.outcome import cut
+
+
+def alter_user_scram_credentials(context: Context, call: Call, request: AlterUserScramCredentialsRequest, now: Instant) -> Message | Parked:
+    """Set and remove credentials."""
+    if names_too_many(context, call, len(request.deletions) + len(request.upsertions)):
+        return Parked.SILENT
+    return propose_if_allowed(context, call, request, Operation.ALTER, now)
 
 
 def describe_user_scram_credentials(
     context: Context, call: Call, request: DescribeUserScramCredentialsRequest, now: Instant
 ) -> DescribeUserScramCredentialsResponse:
-    """The mechanisms of each user, all users if none are named; nothing makes credentials here yet, but the metadata log may hold some."""
+    """The mechanisms of each user, all users if none are named."""
     if not context.allow(call, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME):
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return DescribeUserScramCredentialsResponse(error_code=code, error_message="Cluster authorization failed.")
@@ -31,7 +44,7 @@ def describe_user_scram_credentials(
         asked[user.name] = asked.get(user.name, 0) + 1
     results = []
     for name, times in (asked or dict.fromkeys(known, 1)).items():
-        result = DescribeUserScramCredentialsResult(user=name, error_message=None)
+        result = DescribeUserScramCredentialsResult(user=name)
         if times > 1:
             result.error_code = ErrorCode.DUPLICATE_RESOURCE
             result.error_message = cut(f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}")
@@ -41,4 +54,4 @@ def describe_user_scram_credentials(
         else:
             result.credential_infos = sorted(known[name], key=lambda one: one.mechanism)
         results.append(result)
-    return DescribeUserScramCredentialsResponse(error_message=None, results=results)
+    return DescribeUserScramCredentialsResponse(results=results)

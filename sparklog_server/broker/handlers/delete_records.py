@@ -1,4 +1,9 @@
-"""DeleteRecords: move log starts forward. The answer leaves when the new start survives a crash, so nothing deleted is ever seen again."""
+"""DeleteRecords: move log starts forward. The answer leaves when the new start survives a crash, so nothing deleted is ever seen again.
+
+    asked ──► the records are committed ──► the log start is moved ──► the checkpoint has it: answered
+
+A producer's acks=1 followed by DeleteRecords of its records succeeds, as in Kafka: the log start moves once they are synced.
+"""
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, Offset
@@ -9,10 +14,11 @@ from sparklog.wire.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 from sparklog_server.broker.authorization import Operation, Resource
-from sparklog_server.broker.context import Context
+from sparklog_server.broker.context import OWN_DISK_WAIT_MS, Context
 from sparklog_server.broker.internal_topics import INTERNAL_TOPICS
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.replica.partition import Partition, PartitionUnavailable
+from sparklog_server.replica.purgatory import PurgatoryFull
 
 _NO_LOW_WATERMARK = -1
 
@@ -28,13 +34,14 @@ def delete_records(context: Context, call: Call, request: DeleteRecordsRequest, 
             parts.append(part)
             try:
                 partition = _partition_of(context, call, topic.name, asked.partition_index)
-                waiting.add(partition, partition.delete_records(asked.offset, now), part, now)
+                waiting.add(partition, partition.deletion_end(asked.offset), part, now)
             except PartitionUnavailable as unavailable:
                 part.error_code = unavailable.code
         response.topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=parts))
     if not waiting.remaining:
         return response
-    context.park(waiting, request.timeout_ms, now)
+    is_alone = all(share.partition.is_alone for share in waiting.remaining)
+    context.park(waiting, max(request.timeout_ms, OWN_DISK_WAIT_MS) if is_alone else request.timeout_ms, now)
     return Parked.FLOWING
 
 
@@ -50,9 +57,9 @@ def _partition_of(context: Context, call: Call, topic: str, index: int) -> Parti
 
 
 class _Share:
-    """One partition whose log start waits to be written down."""
+    """One partition whose log start is to become `until`: it waits for the high watermark, then for the checkpoint."""
 
-    __slots__ = ("call", "part", "partition", "until", "whole")
+    __slots__ = ("call", "is_moved", "part", "partition", "until", "whole")
 
     def __init__(self, whole: "_ParkedDeletion", partition: Partition, until: Offset, part: DeleteRecordsPartitionResult) -> None:
         self.call = whole.call
@@ -60,6 +67,16 @@ class _Share:
         self.partition = partition
         self.until = until
         self.part = part
+        self.is_moved = False
+
+    def move(self, now: Instant) -> bool:
+        """Move the log start to what is committed by now, and wait for the checkpoint. False if the checkpoint has it already."""
+        self.partition.delete_records(self.until)
+        self.is_moved = True
+        if self.partition.durable_log_start >= self.until:
+            return False
+        self.partition.park_until_durable(self.until, self, now)
+        return True
 
     def fill(self) -> None:
         """What is known now."""
@@ -70,7 +87,12 @@ class _Share:
             self.part.error_code = partition.error if partition.error is not ErrorCode.NONE else ErrorCode.REQUEST_TIMED_OUT
 
     def woken(self, now: Instant) -> DeleteRecordsResponse | None:
-        self.fill()
+        try:
+            if not self.is_moved and self.move(now):
+                return None
+            self.fill()
+        except PartitionUnavailable as unavailable:
+            self.part.error_code = unavailable.code
         self.whole.remaining.remove(self)
         return None if self.whole.remaining else self.whole.response
 
@@ -86,12 +108,17 @@ class _ParkedDeletion:
         self.remaining: list[_Share] = []
 
     def add(self, partition: Partition, until: Offset, part: DeleteRecordsPartitionResult, now: Instant) -> None:
-        """Fill `part` now if the log start is durable, else when it is."""
+        """Fill `part` now if the log start is durable, else when it is. Raises PartitionUnavailable."""
         share = _Share(self, partition, until, part)
-        if partition.durable_log_start >= until:
-            share.fill()
-            return
-        partition.park_until_durable(until, share, now)
+        if partition.high_watermark >= until:
+            if not share.move(now):
+                share.fill()
+                return
+        else:
+            try:
+                partition.park(until, share)
+            except PurgatoryFull:
+                raise PartitionUnavailable(ErrorCode.REQUEST_TIMED_OUT) from None
         self.remaining.append(share)
 
     def expired(self, now: Instant) -> DeleteRecordsResponse:
@@ -101,4 +128,4 @@ class _ParkedDeletion:
         return self.response
 
     def abandoned(self) -> None:
-        """The shares are handed back with the next checkpoint, and are dropped then."""
+        """The shares are handed back when what they wait for has come, and are dropped then."""

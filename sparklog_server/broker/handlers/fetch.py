@@ -54,12 +54,14 @@ def fetch(context: Context, call: Call, request: FetchRequest, now: Instant) -> 
 class _ParkedFetch:
     """A fetch, and where it watches while what it asked for is not there yet."""
 
-    __slots__ = ("_context", "_given", "_readings", "_request", "_unread", "_watched", "call")
+    __slots__ = ("_context", "_given", "_is_follower", "_readings", "_request", "_unread", "_watched", "call")
 
     def __init__(self, context: Context, call: Call, request: FetchRequest) -> None:
         self.call = call
         self._context = context
         self._request = request
+        # Since version 15 the id stands in the state of the replica (KIP-903).
+        self._is_follower = request.replica_id >= 0 or (request.replica_state is not None and request.replica_state.replica_id >= 0)
         self._given: list[tuple[Partition, FileSlice, Offset]] = []
         self._unread: list[tuple[Partition, IndexReading]] = []
         self._readings = 0
@@ -183,6 +185,11 @@ class _ParkedFetch:
             return part
         try:
             leader = partition.leader_for(asked.current_leader_epoch)
+            if self._is_follower:
+                # No other broker has a replica here, so the one that asks is none: it looks at the metadata again, as in Kafka.
+                raise PartitionUnavailable(
+                    ErrorCode.UNKNOWN_LEADER_EPOCH if asked.current_leader_epoch >= 0 else ErrorCode.NOT_LEADER_OR_FOLLOWER
+                )
             is_committed_only = self._request.isolation_level == _READ_COMMITTED
             part.high_watermark = leader.high_watermark
             part.last_stable_offset = partition.last_stable_offset

@@ -20,6 +20,7 @@ from sparklog.wire.schema import Message
 from sparklog_server.broker.administration import operations_on_cluster, operations_on_topic
 from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
 from sparklog_server.broker.context import AutoCreation, Context
+from sparklog_server.broker.handlers.coordinators import make_topic
 from sparklog_server.broker.internal_topics import INTERNAL_TOPICS
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.broker.sliced import SLICE, Slice
@@ -112,7 +113,7 @@ class _Told:
         if not _is_topic_name(name):
             return MetadataResponseTopic(error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, name=name)
         self._missing.append(name)
-        return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name)
+        return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name, is_internal=name in INTERNAL_TOPICS)
 
     def _may_see(self, name: str) -> bool:
         return self._context.allow(self._call, Operation.DESCRIBE, Resource.TOPIC, name)
@@ -167,11 +168,12 @@ def _topic(topic: TopicImage) -> MetadataResponseTopic:
 
 
 def _create(context: Context, call: Call, names: list[str], now: Instant) -> None:
-    wanted = [
-        name
-        for name in dict.fromkeys(names)
-        if name not in context.auto_creations and context.allow(call, Operation.CREATE, Resource.TOPIC, name)
-    ][:_AUTO_CREATED_MAX]
+    """Create what is missing: the topic of a coordinator as the coordinator needs it, any other by the cluster's defaults."""
+    creatable = [name for name in dict.fromkeys(names) if context.allow(call, Operation.CREATE, Resource.TOPIC, name)]
+    for shards in context.coordinators:
+        if shards.topic in creatable:
+            make_topic(context, shards, now)
+    wanted = [name for name in creatable if name not in INTERNAL_TOPICS and name not in context.auto_creations][:_AUTO_CREATED_MAX]
     if not wanted:
         return
     context.auto_creations.update(wanted)

@@ -1,7 +1,10 @@
 """ListOffsets: an offset for a timestamp, or for one of the special ones.
 
-`latest` waits until the high watermark reaches the log end seen on arrival, so a producer's acks=1 followed by read-latest never misses its
-own record although it is shown only once it is durable. Who asks by time has the log searched by a job, for it may read cold files.
+`latest` waits until the high watermark reaches the log end seen on arrival, and a search by time until it reaches what is promised then: a
+producer's acks=1 followed by either finds its own record, although the record is shown only once it is durable. A search runs in a job,
+for it may read cold files.
+
+    asked ──► every high watermark is reached ──► the logs are searched by a job ──► answered
 """
 
 from collections import Counter
@@ -42,9 +45,9 @@ _WAIT_MS = 30_000  # Kafka's default request.timeout.ms: a client has given up b
 
 
 def list_offsets(context: Context, call: Call, request: ListOffsetsRequest, now: Instant) -> ListOffsetsResponse | Parked:
-    """Answer every partition; those that ask for the latest offset may have to wait for the high watermark."""
+    """Answer every partition; those that ask for the latest offset or by time may have to wait for the high watermark."""
     response = ListOffsetsResponse(topics=[])
-    waiting = _ParkedLatest(call, response, is_committed_only=request.isolation_level == _READ_COMMITTED)
+    waiting = _ParkedOffsets(context, call, response, is_committed_only=request.isolation_level == _READ_COMMITTED)
     repeated = _repeated(request)
     for topic in request.topics:
         parts = []
@@ -62,19 +65,19 @@ def list_offsets(context: Context, call: Call, request: ListOffsetsRequest, now:
     if not waiting.remaining and not waiting.searches:
         return response
     context.park(waiting, _WAIT_MS, now)
-    if waiting.searches:
+    if not waiting.remaining:
         _search(context, waiting, waiting.searches, attempt=1)
     return Parked.MUTING
 
 
-def _search(context: Context, waiting: "_ParkedLatest", searches: "list[_Search]", *, attempt: int) -> None:
+def _search(context: Context, waiting: "_ParkedOffsets", searches: "list[_Search]", *, attempt: int) -> None:
     """Search the logs beside the loop."""
     job = partial(run_all, tuple(search.search for search in searches))
     context.run(waiting.call, job, partial(_searched, context, waiting, searches, attempt), in_steps=True, memory_bytes=SEARCH_BYTES)
 
 
 def _searched(
-    context: Context, waiting: "_ParkedLatest", searches: "list[_Search]", attempt: int, result: object, now: Instant
+    context: Context, waiting: "_ParkedOffsets", searches: "list[_Search]", attempt: int, result: object, now: Instant
 ) -> ListOffsetsResponse | Parked:
     """Fill in what was found, and search once more where the log has changed its files meanwhile."""
     again: list[_Search] = []
@@ -97,7 +100,7 @@ def _searched(
     waiting.searches = again
     if again:
         _search(context, waiting, again, attempt=attempt + 1)
-    return Parked.MUTING if waiting.remaining or again else waiting.response
+    return Parked.MUTING if again else waiting.response
 
 
 def _repeated(request: ListOffsetsRequest) -> frozenset[tuple[str, int]]:
@@ -109,7 +112,7 @@ def _repeated(request: ListOffsetsRequest) -> frozenset[tuple[str, int]]:
 
 
 def _answer(
-    context: Context, call: Call, topic: str, asked: ListOffsetsPartition, part: ListOffsetsPartitionResponse, waiting: "_ParkedLatest"
+    context: Context, call: Call, topic: str, asked: ListOffsetsPartition, part: ListOffsetsPartitionResponse, waiting: "_ParkedOffsets"
 ) -> None:
     if not context.allow(call, Operation.DESCRIBE, Resource.TOPIC, topic):
         raise PartitionUnavailable(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -118,19 +121,15 @@ def _answer(
     partition = context.partitions.find(topic, asked.partition_index)
     if partition is None:
         raise PartitionUnavailable(context.partitions.absence(topic, asked.partition_index))
-    leader = partition.leader_for(asked.current_leader_epoch)
+    partition.leader_for(asked.current_leader_epoch)
     log = partition.log
-    if asked.timestamp == LATEST:
-        waiting.add(partition, log.log_end_offset, part)
-    elif asked.timestamp in (EARLIEST, EARLIEST_LOCAL):
+    if asked.timestamp in (EARLIEST, EARLIEST_LOCAL):
         part.offset = log.log_start_offset
         part.leader_epoch = partition.epoch_at(log.log_start_offset)
     elif asked.timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         part.offset = -1  # nothing is tiered
     else:
-        limit = partition.last_stable_offset if waiting.is_committed_only else leader.high_watermark
-        timestamp = None if asked.timestamp == MAX_TIMESTAMP else Millis(asked.timestamp)
-        waiting.searches.append(_Search(partition, partition.time_search(timestamp, limit), part, (timestamp, limit)))
+        waiting.add(partition, log.log_end_offset if asked.timestamp == LATEST else partition.promised_end, asked.timestamp, part)
 
 
 def _not_available(call: Call) -> ErrorCode:
@@ -148,18 +147,22 @@ class _Search(NamedTuple):
 
 
 class _Share:
-    """One partition whose latest offset is known once the high watermark reaches `until`."""
+    """One partition that is answered, or searched by time, once the high watermark reaches `until`."""
 
-    __slots__ = ("call", "part", "partition", "until", "whole")
+    __slots__ = ("call", "part", "partition", "timestamp", "until", "whole")
 
-    def __init__(self, whole: "_ParkedLatest", partition: Partition, until: Offset, part: ListOffsetsPartitionResponse) -> None:
+    def __init__(
+        self, whole: "_ParkedOffsets", partition: Partition, until: Offset, timestamp: int, part: ListOffsetsPartitionResponse
+    ) -> None:
         self.call = whole.call
         self.whole = whole
         self.partition = partition
         self.until = until
+        self.timestamp = timestamp
         self.part = part
 
     def fill(self) -> None:
+        """Answer what is known now, or have the log searched."""
         partition = self.partition
         try:
             leader = partition.leader_for(-1)
@@ -169,32 +172,41 @@ class _Share:
         if leader.high_watermark < self.until:
             self.part.error_code = _not_available(self.call)
             return
-        latest = OffsetAndEpoch(
-            partition.last_stable_offset if self.whole.is_committed_only else leader.high_watermark, leader.leader_epoch
-        )
-        self.part.offset, self.part.leader_epoch = latest
+        limit = partition.last_stable_offset if self.whole.is_committed_only else leader.high_watermark
+        if self.timestamp == LATEST:
+            self.part.offset, self.part.leader_epoch = OffsetAndEpoch(limit, leader.leader_epoch)
+            return
+        timestamp = None if self.timestamp == MAX_TIMESTAMP else Millis(self.timestamp)
+        self.whole.searches.append(_Search(partition, partition.time_search(timestamp, limit), self.part, (timestamp, limit)))
 
-    def woken(self, now: Instant) -> ListOffsetsResponse | None:
+    def woken(self, now: Instant) -> ListOffsetsResponse | Parked | None:
         self.fill()
-        self.whole.remaining.remove(self)
-        return None if self.whole.remaining or self.whole.searches else self.whole.response
+        whole = self.whole
+        whole.remaining.remove(self)
+        if whole.remaining:
+            return None
+        if not whole.searches:
+            return whole.response
+        _search(whole.context, whole, whole.searches, attempt=1)
+        return Parked.MUTING
 
 
-class _ParkedLatest:
-    """A ListOffsets of which the shares in `remaining` and the `searches` are not known yet."""
+class _ParkedOffsets:
+    """A ListOffsets of which the shares in `remaining` and the `searches` are not known yet; the searches begin when no share remains."""
 
-    __slots__ = ("call", "is_committed_only", "remaining", "response", "searches")
+    __slots__ = ("call", "context", "is_committed_only", "remaining", "response", "searches")
 
-    def __init__(self, call: Call, response: ListOffsetsResponse, *, is_committed_only: bool) -> None:
+    def __init__(self, context: Context, call: Call, response: ListOffsetsResponse, *, is_committed_only: bool) -> None:
         self.call = call
+        self.context = context
         self.response = response
         self.is_committed_only = is_committed_only
         self.remaining: list[_Share] = []
         self.searches: list[_Search] = []
 
-    def add(self, partition: Partition, until: Offset, part: ListOffsetsPartitionResponse) -> None:
+    def add(self, partition: Partition, until: Offset, timestamp: int, part: ListOffsetsPartitionResponse) -> None:
         """Fill `part` now if the high watermark has reached `until`, else when it does."""
-        share = _Share(self, partition, until, part)
+        share = _Share(self, partition, until, timestamp, part)
         if partition.high_watermark >= until:
             share.fill()
             return
@@ -207,7 +219,7 @@ class _ParkedLatest:
 
     def expired(self, now: Instant) -> ListOffsetsResponse:
         for share in self.remaining:
-            share.fill()
+            share.part.error_code = _not_available(self.call)
         for search in self.searches:
             search.part.error_code = ErrorCode.REQUEST_TIMED_OUT
         self.remaining.clear()

@@ -23,7 +23,7 @@ from sparklog.wire.messages.produce import (
     TopicProduceResponse,
 )
 from sparklog_server.broker.authorization import Operation, Resource
-from sparklog_server.broker.context import Context
+from sparklog_server.broker.context import OWN_DISK_WAIT_MS, Context
 from sparklog_server.broker.handlers.produce_verified import NO_PROOFS, Proofs, refuse_all, verify
 from sparklog_server.broker.internal_topics import INTERNAL_TOPICS
 from sparklog_server.broker.log_settings import INLINE_BYTES_MAX
@@ -334,7 +334,9 @@ def _park(
     context: Context, call: Call, response: ProduceResponse, shares: list[_Share], timeout_ms: int, now: Instant
 ) -> ProduceResponse | Parked:
     whole = _ParkedProduce(call, response, shares)
+    is_alone = True
     for share in shares:
+        is_alone = is_alone and share.partition.is_alone
         share.call = call
         share.whole = whole
         try:
@@ -345,5 +347,5 @@ def _park(
             whole.remaining -= 1
     if whole.remaining == 0:
         return response
-    context.park(whole, timeout_ms, now)
+    context.park(whole, max(timeout_ms, OWN_DISK_WAIT_MS) if is_alone else timeout_ms, now)
     return Parked.FLOWING

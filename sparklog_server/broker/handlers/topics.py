@@ -13,6 +13,7 @@ from sparklog.wire.messages.create_partitions import CreatePartitionsRequest, Cr
 from sparklog.wire.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
 from sparklog.wire.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from sparklog.wire.schema import Message
+from sparklog_server.broker.administration import refusal_of_late
 from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
 from sparklog_server.broker.context import Context, Proposed
 from sparklog_server.broker.session import Call, Parked
@@ -84,6 +85,9 @@ def create_topics(context: Context, call: Call, request: CreateTopicsRequest, no
 
     if refused and not request.topics:
         return CreateTopicsResponse(topics=refused)
+    late = refusal_of_late(request)
+    if late is not None:
+        return cast("CreateTopicsResponse", completed(late))
     context.propose(request, Proposed(call, completed), call.session.principal, now)
     return Parked.MUTING
 
@@ -123,6 +127,9 @@ def delete_topics(context: Context, call: Call, request: DeleteTopicsRequest, no
 
     if refused and not request.topics and not request.topic_names:
         return DeleteTopicsResponse(responses=refused)
+    late = refusal_of_late(request)
+    if late is not None:
+        return cast("DeleteTopicsResponse", completed(late))
     context.propose(request, Proposed(call, completed), call.session.principal, now)
     return Parked.MUTING
 
@@ -150,5 +157,8 @@ def create_partitions(context: Context, call: Call, request: CreatePartitionsReq
 
     if refused and not request.topics:
         return CreatePartitionsResponse(results=refused)
+    late = refusal_of_late(request)
+    if late is not None:
+        return cast("CreatePartitionsResponse", completed(late))
     context.propose(request, Proposed(call, completed), call.session.principal, now)
     return Parked.MUTING

@@ -8,6 +8,8 @@ Everything here is soft but two records: that of a generation without members, a
 (`classic_requests.py` writes that one).
 """
 
+from collections.abc import Callable
+
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, Micros
 from sparklog.wire.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
@@ -19,7 +21,6 @@ from sparklog_server.coordinator.timers import Timer, Timers
 from .classic import REBALANCED_FROM, ClassicGroup, State
 from .classic_member import ABANDONED, ClassicMember, Deadline
 from .crowds import Crowds
-from .settings import GroupSettings
 
 NO_MEMBER_ID = ""
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60_000
@@ -68,9 +69,9 @@ def everyone(group: ClassicGroup) -> list[JoinGroupResponseMember]:
 class Rebalances:
     """The moves of all classic groups of a shard, their timers, and who waits in them."""
 
-    def __init__(self, settings: GroupSettings, crowds: Crowds) -> None:
+    def __init__(self, initial_delay_ms: Callable[[], int], crowds: Crowds) -> None:
         self.timers: Timers[Deadline] = Timers()
-        self._settings = settings
+        self._delay_ms = initial_delay_ms
         self._crowds = crowds
         self._parked: dict[object, ClassicMember] = {}
 
@@ -241,7 +242,7 @@ class Rebalances:
         self.arm(group.phase, group.initial_delay_ms, now)
 
     def _initial_delay_ms(self, group: ClassicGroup, now: Instant) -> int:
-        delay_ms = self._settings.initial_rebalance_delay_ms
+        delay_ms = self._delay_ms()
         return max(delay_ms, CROWD_DELAY_MS) if self._crowds.is_coming(group.group_id, now) else delay_ms
 
     def session_expired(self, group: ClassicGroup, member_id: str, draft: Draft, now: Instant) -> None:

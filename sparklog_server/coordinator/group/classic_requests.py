@@ -43,11 +43,12 @@ class ClassicGroups:
         *,
         record_bytes_max: Callable[[], int],
         crowds: Crowds,
+        initial_delay_ms: Callable[[], int],
     ) -> None:
         self._groups = groups
         self._settings = settings
         self._record_bytes_max = record_bytes_max
-        self._rebalances = Rebalances(settings, crowds)
+        self._rebalances = Rebalances(initial_delay_ms, crowds)
         self._joins = Joins(groups, self._rebalances, settings, entropy, record_bytes_max=record_bytes_max)
         self._is_loaded = False
 

@@ -87,10 +87,19 @@ class GroupShard:
         record_bytes_max: Callable[[], int] = lambda: RECORD_BYTES_MAX,
         make_modern: Callable[[dict[str, Group], ClassicGroups], ModernKind] | None = None,
         crowds: Crowds | None = None,
+        initial_delay_ms: Callable[[], int] | None = None,
     ) -> None:
+        """`initial_delay_ms` is asked when the first member of a classic group joins; without it the setting counts."""
         self._groups: dict[str, Group] = {}
         self._trace = trace
-        self._classic = ClassicGroups(self._groups, settings, entropy, record_bytes_max=record_bytes_max, crowds=crowds or Crowds())
+        self._classic = ClassicGroups(
+            self._groups,
+            settings,
+            entropy,
+            record_bytes_max=record_bytes_max,
+            crowds=crowds or Crowds(),
+            initial_delay_ms=initial_delay_ms or (lambda: settings.initial_rebalance_delay_ms),
+        )
         self._modern: ModernKind = make_modern(self._groups, self._classic) if make_modern else NoModernGroups()
         self._offsets = Offsets(settings.offset_metadata_bytes_max)
         self._group_offsets = GroupOffsets(self._groups, self._classic, self._offsets, settings)
