@@ -12,7 +12,7 @@ from collections.abc import Callable
 from heapq import heappop
 from typing import cast
 
-from sparklog.effects import Chunk, Disconnect, Effect, Reply
+from sparklog.effects import Chunk, Disconnect, Effect, Reply, release, retain
 from sparklog.errors import DecodeError
 from sparklog.model import Instant, Micros, SessionId, Ticket, Uuid, earlier
 from sparklog.wire.api_keys import API_VERSIONS
@@ -217,6 +217,8 @@ class Broker:
             for call in session.owed:
                 if call.waiting is not None:
                     call.waiting.abandoned()
+                if call.answer:
+                    release(call.answer)
             session.owed.clear()
         return self._end_of_turn(now)
 
@@ -342,6 +344,8 @@ class Broker:
             chunks = encode_reply(throttled, call.api_key, call.version, call.correlation_id)
             if not session.is_muted:
                 self._mute(session)  # the answer first, then the rest (KIP-219)
+        if len(chunks) > 1:
+            retain(chunks)
         if not session.owed:
             self._effects.append(Reply(session.id, chunks))
             return

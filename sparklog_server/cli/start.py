@@ -24,7 +24,7 @@ def start(
     owner_pid: int | None,
     owned_directory: str | None,
 ) -> int:
-    """Run a broker until SIGTERM or Ctrl-C.
+    """Run a broker until SIGTERM, SIGHUP or Ctrl-C.
 
     Alone it is a cluster of one, formatted on first start. Prints one line when it accepts connections:
     `ready node=<id> listen=<host:port> pid=<pid>`.

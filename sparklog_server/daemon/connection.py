@@ -13,7 +13,7 @@ import socket
 from collections.abc import Callable
 from typing import Final, Protocol, cast
 
-from sparklog.effects import Chunk, FileSlice, Steps
+from sparklog.effects import Chunk, FileSlice, Steps, release
 from sparklog.model import SessionId
 from sparklog_server.daemon.page_cache import is_resident, read_ahead, read_if_resident
 from sparklog_server.daemon.reactor import READ, WRITE, Reactor
@@ -99,9 +99,11 @@ class Connection:
         reactor.watch(connected.fileno(), self._ready)
 
     def queue(self, chunks: list[Chunk]) -> None:
-        """Send these after what waits already, from the next `flush` on."""
+        """Send these after what waits already, from the next `flush` on; their slices are retained, and released when they are sent."""
         if self._is_open:
             self._waiting += chunks
+        else:
+            release(chunks)
 
     @property
     def reads_cold(self) -> bool:
@@ -135,6 +137,7 @@ class Connection:
         if not self._is_open:
             return
         self._is_open = False
+        release(self._waiting)
         self._waiting = []
         self._reactor.forget(self.socket.fileno())
         self.socket.close()
@@ -206,7 +209,9 @@ class Connection:
                     break
                 if len(content) < chunk.length:
                     raise _cut(chunk)
-                waiting[index] = chunk = content
+                waiting[index] = content
+                chunk.file.release()
+                chunk = content
             gathered.append(chunk)
             size += len(chunk)
             if size >= GATHERED_BYTES_MAX:
@@ -236,6 +241,7 @@ class Connection:
         if sent == first.length:
             del self._waiting[0]
             self._resident_limit = 0
+            first.file.release()
         else:
             self._waiting[0] = FileSlice(first.file, first.position + sent, first.length - sent)
         return sent if sent == length else self._owner.turn_bytes

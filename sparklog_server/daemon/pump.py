@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol, cast
 
-from sparklog.effects import Disconnect, Effect, Halt, Reply, Run, Steps, Sync
+from sparklog.effects import Disconnect, Effect, Halt, Reply, Run, Steps, Sync, release
 from sparklog.model import Instant, Micros, Millis, SessionId, Ticket
 from sparklog_server.broker.quotas import ClientQuotas
 from sparklog_server.broker.transactions import Resolver
@@ -198,6 +198,8 @@ class Pump:
                         connection.queue(effect.chunks)
                         if not replied or replied[-1] is not connection:
                             replied.append(connection)
+                    else:
+                        release(effect.chunks)
                 else:
                     self._carry_out_rare(effect)
             for connection in replied:

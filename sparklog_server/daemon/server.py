@@ -1,10 +1,11 @@
 """A broker on its sockets, from bind to exit.
 
-    bind ─► open directories, join the quorum ─► listen, say ready ─► serve ─► SIGTERM: listen no more, stop the broker ─► exit 0
+    bind ─► open directories, join the quorum ─► listen, say ready ─► serve ─► a signal: listen no more, stop the broker ─► exit 0
       │          │                                                      │
       └──────────┴── said on stderr, exit 1                             └── a bug or a halt: the last lines of the log, exit 1
 
-A second signal ends the process at once.
+SIGTERM, SIGINT and SIGHUP stop the broker cleanly. A second SIGTERM or SIGINT ends the process at once; SIGHUP never does, because
+systemd may send it together with SIGTERM. A broker started with SIGHUP ignored, as nohup does, ignores it.
 """
 
 import contextlib
@@ -82,6 +83,7 @@ class Server:
             self._sockets, self._settings, self._broker, self._pump, self._reactor, after=self._after, trace=log.trace
         )
         self._is_stop_wanted = False
+        self._was_signalled = False  # by SIGTERM or SIGINT
         self._is_stopping = False
         if parent_pid is not None:
             self._watch_parent(Parent(parent_pid, self._reactor, self._want_stop))
@@ -92,6 +94,8 @@ class Server:
         signal.set_wakeup_fd(self._reactor.wake_descriptor, warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, self._signalled)
         signal.signal(signal.SIGINT, self._signalled)
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+            signal.signal(signal.SIGHUP, self._signalled)
         try:
             self._pump.start()
             while not self._broker.is_ready and not self._is_stop_wanted:
@@ -138,9 +142,11 @@ class Server:
         self._log.trace("ready", node=self._settings.node_id, listeners=",".join(map(str, self._settings.listeners)))
         print(f"ready node={self._settings.node_id} listen={joined(first.host, first.port)} pid={os.getpid()}", flush=True)
 
-    def _signalled(self, _number: int, _frame: object) -> None:
-        if self._is_stop_wanted:
-            os._exit(1)
+    def _signalled(self, number: int, _frame: object) -> None:
+        if number != signal.SIGHUP:
+            if self._was_signalled:
+                os._exit(1)
+            self._was_signalled = True
         self._want_stop()
 
     def _want_stop(self) -> None:

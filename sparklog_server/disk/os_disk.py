@@ -62,9 +62,9 @@ def _unless_gone(path: str) -> Iterator[None]:
 class OsFile:
     """A file of the operating system, its descriptor opened on need.
 
-    Invariants: only `[0, size)` counts, whatever a failed write left behind it; after `close` the descriptor is no longer taken away by the
-    bound on open files, goes when the last slice that holds this object does, and is never opened again. Other threads than the loop's may
-    read it; what they opened is theirs alone.
+    Invariants: only `[0, size)` counts, even if a failed write left bytes behind it; a file that is closed or pinned keeps its descriptor
+    regardless of the bound on open files; the descriptor of a closed file goes with the last `release` and is never opened again. Other
+    threads than the loop's may read it; what they opened is theirs alone.
     """
 
     __slots__ = (
@@ -74,9 +74,11 @@ class OsFile:
         "_has_new_name",
         "_is_of_job",
         "_place",
+        "_retained",
         "_seen_size",
         "_was_read",
         "is_closed",
+        "is_pinned",
         "path",
         "size",
     )
@@ -85,11 +87,13 @@ class OsFile:
         self.path = path
         self.size = size
         self.is_closed = False
+        self.is_pinned = False
         self._disk = disk
         self._fd = _CLOSED
         self._has_new_name = has_new_name
         self._is_of_job = not disk.is_loop
         self._place = place
+        self._retained = 0
         self._seen_size = size
         self._was_read = False
 
@@ -142,9 +146,31 @@ class OsFile:
             os.ftruncate(self.fileno(), size)
         self.size = size
 
+    def pin(self) -> None:
+        """Open it now and keep it open until `close`, since its name is about to change. Raises StorageError."""
+        self.fileno()
+        self.is_pinned = True
+
+    def retain(self) -> None:
+        """Keep the file readable after `close`, until the `release` that belongs to this call."""
+        self._retained += 1
+
+    def release(self) -> None:
+        """The reader that called `retain` is done; the last one closes a file that its owner has closed."""
+        self._retained -= 1
+        assert self._retained >= 0, self.path
+        if self.is_closed and not self._retained:
+            self._disk.take_descriptor(self)
+
     def close(self) -> None:
-        """Forget the handle; a slice that still holds the file keeps it readable."""
+        """The owner is done with the file: it closes at once, or with the last `release`."""
+        if self._retained and self._fd < 0 and not self.is_closed:
+            # Its name may soon be another file's. A slice of a file that cannot be opened now fails when it is sent.
+            with contextlib.suppress(StorageError):
+                self.fileno()
         self.is_closed = True
+        if not self._retained:
+            self._disk.take_descriptor(self)
 
     def __del__(self) -> None:
         fd, self._fd = self._fd, _CLOSED
@@ -207,6 +233,13 @@ class OsDisk:
         with self._guard:
             return os.dup(file._fd) if file._fd >= 0 else self._open_anew(file)
 
+    def take_descriptor(self, file: OsFile) -> None:
+        """Close the descriptor of a file that has no reader left; no other thread is duplicating it meanwhile."""
+        with self._guard:
+            fd, file._fd = file._fd, _CLOSED
+        if fd >= 0:
+            os.close(fd)
+
     def _open_anew(self, file: OsFile, flags: int | None = None) -> int:
         if file.is_closed:
             # Its path may name another file by now: a topic was deleted, and another has its name.
@@ -222,7 +255,7 @@ class OsDisk:
                 return
             reference = self._open.popleft()
             file = reference()
-            if file is None or file.is_closed or file._fd < 0:
+            if file is None or file.is_closed or file.is_pinned or file._fd < 0:
                 continue
             if file._was_read or file.size != file._seen_size:
                 file._was_read = False

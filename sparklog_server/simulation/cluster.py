@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 
-from sparklog.effects import Chunk, Disconnect, Effect, FileSlice, Halt, Reply, Run, SendTo, Sync
+from sparklog.effects import Chunk, Disconnect, Effect, FileSlice, Halt, Reply, Run, SendTo, Sync, release
 from sparklog.model import SessionId, Ticket
 from sparklog.wire.header import decode_reply, encode_request
 from sparklog.wire.schema import Message
@@ -211,6 +211,7 @@ class SimulatedNode:
                     connection = self._connections.get(session)
                     if connection is not None:
                         self._reply(connection, chunks)
+                    release(chunks)
                 case Sync(ticket, files, _):
                     self.syncs += 1
                     self._later(_SYNC_DELAY_US, partial(self._finish, ticket, partial(self.disk.sync, files)))

@@ -83,6 +83,7 @@ class Echo:
         match word:
             case b"slice":
                 assert self._file is not None
+                self._file.retain()
                 return [Reply(session, [HEADER, FileSlice(self._file, *map(int, arguments))])]
             case b"mute":
                 self._mute_changes.append((session, True))

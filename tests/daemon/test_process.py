@@ -35,6 +35,32 @@ def test_ctrl_c_is_a_clean_end_too(tmp_path: Path) -> None:
         assert process.end(signal.SIGINT)[0] == 0
 
 
+def test_a_terminal_that_goes_away_is_a_clean_end_too(tmp_path: Path) -> None:
+    with broker(tmp_path / "data") as process:
+        process.address()
+        code, _, err = process.end(signal.SIGHUP)
+    assert (code, err.splitlines()[-1].split()[1]) == (0, "stopped")
+
+
+def test_sighup_together_with_sigterm_is_a_clean_end(tmp_path: Path) -> None:
+    with broker(tmp_path / "data") as process:
+        process.address()
+        process.child.send_signal(signal.SIGTERM)
+        assert process.end(signal.SIGHUP)[0] == 0
+
+
+def test_a_broker_under_nohup_outlives_its_terminal(tmp_path: Path) -> None:
+    ignored = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        process = broker(tmp_path / "data")
+    finally:
+        signal.signal(signal.SIGHUP, ignored)
+    with process, socket.create_connection(process.address()) as client:
+        process.child.send_signal(signal.SIGHUP)
+        assert is_served(client)
+        assert process.end(signal.SIGTERM)[0] == 0
+
+
 def test_it_ends_cleanly_with_clients_connected(tmp_path: Path) -> None:
     with broker(tmp_path / "data") as process, socket.create_connection(process.address()) as client:
         assert is_served(client)
