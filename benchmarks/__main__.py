@@ -12,9 +12,10 @@ NOT_BENCHMARKS = {"__init__", "__main__", "group_members", "harness", "raw", "rd
 
 
 def names() -> list[str]:
-    """Every module here that is a command: one that has a `main` guard."""
-    sources = sorted(HERE.glob("*.py"))
-    return [source.stem for source in sources if source.stem not in NOT_BENCHMARKS and '__name__ == "__main__"' in source.read_text()]
+    """Every module here that is a command, which has a `main` guard, and every package that has a `__main__`."""
+    modules = [source.stem for source in HERE.glob("*.py") if '__name__ == "__main__"' in source.read_text()]
+    packages = [source.parent.name for source in HERE.glob("*/__main__.py")]
+    return sorted(name for name in modules + packages if name not in NOT_BENCHMARKS)
 
 
 def main(arguments: list[str]) -> int:
