@@ -222,6 +222,11 @@ class Broker:
             session.owed.clear()
         return self._end_of_turn(now)
 
+    def has_request_in_flight(self, session_id: SessionId) -> bool:
+        """Whether this session waits for an answer."""
+        session = self._sessions[session_id]
+        return bool(session.owed or session.backlog) or session.held_by is not None
+
     @property
     def request_bytes(self) -> int:
         """What requests hold of memory between turns, over all sessions; `queued.max.request.bytes` bounds it."""

@@ -120,7 +120,9 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     socket_receive_buffer_bytes: Annotated[
         int, _int("socket.receive.buffer.bytes", "The socket receive buffer (SO_RCVBUF); -1 leaves it to the system.", -1)
     ] = 102_400
-    socket_listen_backlog_size: Annotated[int, _int("socket.listen.backlog.size", "How many connections may wait to be accepted.", 1)] = 50
+    socket_listen_backlog_size: Annotated[
+        int, _int("socket.listen.backlog.size", "How many connections may wait to be accepted, if the system allows as many.", 1)
+    ] = 1024
     socket_request_max_bytes: Annotated[
         int, _int("socket.request.max.bytes", "The largest request frame, which only a Produce may reach; a larger one disconnects.", 1)
     ] = 104_857_600
@@ -150,9 +152,21 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_connections: Annotated[
         int,
         _int(
-            "max.connections", "The connections held at once: who comes then waits. Without limit by default in Kafka.", 0, update=_CLUSTER
+            "max.connections",
+            "The connections held at once. A new one takes the place of the one that has been idle longest; it waits while every one has a "
+            "request in flight. Kafka has no limit by default.",
+            0,
+            update=_CLUSTER,
         ),
     ] = 10_000
+    sparklog_inter_broker_connections_reserve: Annotated[
+        int,
+        _int(
+            "sparklog.inter.broker.connections.reserve",
+            "Where there are several listeners: the connections that only the inter-broker listener may use, at most a quarter of all.",
+            0,
+        ),
+    ] = 64
     max_connections_per_ip: Annotated[
         int, _int("max.connections.per.ip", "The connections one address may hold at once.", 0, update=_CLUSTER)
     ] = INT_MAX

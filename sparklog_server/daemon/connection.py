@@ -16,7 +16,7 @@ from typing import Final, Protocol, cast
 from sparklog.effects import Chunk, FileSlice, Steps, release
 from sparklog.model import SessionId
 from sparklog_server.daemon.page_cache import is_resident, read_ahead, read_if_resident
-from sparklog_server.daemon.reactor import READ, WRITE, Reactor
+from sparklog_server.daemon.reactor import PEER_CLOSED, READ, WRITE, Reactor
 from sparklog_server.disk.door import StorageError
 
 READ_AHEAD_BYTES: Final = 1 << 20
@@ -50,6 +50,7 @@ class OpenFile(Protocol):
     path: str
 
     def fileno(self) -> int: ...
+    def borrow(self) -> int: ...
 
 
 class Connection:
@@ -72,6 +73,7 @@ class Connection:
         "_resident_limit",
         "_waiting",
         "active_us",
+        "is_half_closed",
         "listener",
         "peer_host",
         "session",
@@ -83,7 +85,8 @@ class Connection:
         self.listener = listener
         self.peer_host = peer_host
         self.socket = connected
-        self.active_us = 0  # on the monotonic clock, when something last came
+        self.active_us = 0  # on the monotonic clock, when something last came or, while it is being answered, went
+        self.is_half_closed = False  # the peer sends no more, and was not being read when it said so
         self._reactor = reactor
         self._owner = owner
         self._waiting: list[Chunk] = []
@@ -109,6 +112,11 @@ class Connection:
     def reads_cold(self) -> bool:
         """Whether what it is sent has lately come from the disk."""
         return self._cold_bytes > 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has not been closed."""
+        return self._is_open
 
     @property
     def is_sending(self) -> bool:
@@ -148,6 +156,9 @@ class Connection:
             self._send()
         if events & READ and self._is_open:
             self._owner.readable(self)
+        elif events == PEER_CLOSED:
+            self.is_half_closed = True
+            self._settle()
         elif not events & (READ | WRITE):
             # Broken, and we do not read now: the kernel would report it for ever.
             self.close()
@@ -163,6 +174,8 @@ class Connection:
         events = 0
         if not (self._is_muted or self._is_closing or (waiting and _exceeds(waiting, self._owner.unsent_bytes_max))):
             events |= READ
+        elif not self.is_half_closed:
+            events |= PEER_CLOSED
         if waiting and not self._is_reading_ahead:
             events |= WRITE
         if events != self._events:
@@ -274,16 +287,14 @@ class Connection:
         # A probe of the loop's own would find what the last answers had read ahead, and the rest would be cold again.
         looks_beyond = self._cold_bytes <= 0
         position, limit = part.position, part.position + length
-        # Its own descriptor: the file's may be taken away meanwhile.
-        descriptor = os.dup(_descriptor(part))
         self._owner.read_ahead(
-            read_ahead(descriptor, position, limit, looks_beyond=looks_beyond),
+            read_ahead(cast(OpenFile, part.file).borrow, position, limit, looks_beyond=looks_beyond),
             lambda result: self._was_read_ahead(part, length, result),
         )
 
     def _was_read_ahead(self, part: FileSlice, length: int, result: object) -> None:
         self._is_reading_ahead = False
-        if isinstance(result, OSError):
+        if isinstance(result, OSError | StorageError):
             self.close(f"read ahead: {result}")
         elif self._is_open:
             # Taken on trust this once: memory so short that it is gone again must not send us round for ever.
@@ -298,12 +309,8 @@ class Connection:
         """The disk works on what is sent next meanwhile, and on the next answer of this size: looking for its end must not wait either."""
         position = part.position + length
         limit = position + min(part.length, READ_AHEAD_BYTES) + READ_BEYOND_BYTES
-        try:
-            descriptor = os.dup(_descriptor(part))
-        except (OSError, StorageError):
-            return  # who sends these bytes will meet it, if it lasts
         self._is_looking_further = True
-        self._owner.read_ahead(read_ahead(descriptor, position, limit), self._looked_further)
+        self._owner.read_ahead(read_ahead(cast(OpenFile, part.file).borrow, position, limit), self._looked_further)
 
     def _looked_further(self, _result: object) -> None:
         self._is_looking_further = False  # a disk that fails is met again by who sends these bytes

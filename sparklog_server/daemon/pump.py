@@ -6,6 +6,7 @@ system call; a connection that breaks while sending is told to the broker in the
 
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol, cast
@@ -36,6 +37,7 @@ class Serving(Protocol):
     def buffer(self, session_id: SessionId) -> memoryview: ...
     def receive(self, session_id: SessionId, size: int, now: Instant) -> list[Effect]: ...
     def disconnected(self, session_id: SessionId, now: Instant) -> list[Effect]: ...
+    def has_request_in_flight(self, session_id: SessionId) -> bool: ...
     def take_mute_changes(self) -> list[tuple[SessionId, bool]]: ...
     def finished(self, ticket: Ticket, result: object, now: Instant) -> list[Effect]: ...
     def tick(self, now: Instant) -> list[Effect]: ...
@@ -73,6 +75,7 @@ class Pump:
         self._shared_until_us = 0
         self._hears_until_us = 0
         self.connections: dict[SessionId, Connection] = {}
+        self._counts: Counter[str] = Counter()  # of connections by listener
         self._broker = broker
         self._reactor = reactor
         self._trace = trace
@@ -120,6 +123,7 @@ class Pump:
         now = read_clock()
         connection = self.connections[session] = Connection(session, connected, listener, peer_host, self._reactor, self)
         connection.active_us = now.mono_us
+        self._counts[listener] += 1
         self._carry_out(self._broker.connected(session, listener, f"{peer_host}:{peer_port}", now), now)
 
     def readable(self, connection: Connection) -> None:
@@ -151,11 +155,16 @@ class Pump:
         if failure:
             self._trace("reply-broken-off", peer=connection.peer_host, reason=failure)
         del self.connections[connection.session]
+        self._counts[connection.listener] -= 1
         if connection is self._heard:
             self._heard = None
         self._lost.append(connection.session)
         if not self._is_in_turn:
             self._carry_out([], read_clock())
+
+    def count_of(self, listener: str) -> int:
+        """How many connections came by this listener."""
+        return self._counts[listener]
 
     def hears_others(self) -> bool:
         """Whether somebody who reads nothing cold was heard lately, who should not have to wait for one who does. For any thread."""

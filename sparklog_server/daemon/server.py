@@ -13,7 +13,6 @@ import ctypes
 import errno
 import gc
 import os
-import resource
 import shutil
 import signal
 import socket
@@ -66,6 +65,7 @@ class Server:
         make_broker: MakeBroker,
         log: TraceLog,
         *,
+        connections_max: int,
         parent_pid: int | None = None,
         owned_directory: str | None = None,
     ) -> None:
@@ -80,7 +80,14 @@ class Server:
         self._chores: list[tuple[float, int, Callable[[], None]]] = []
         self._chore_numbers = count()
         self._admission = Admission(
-            self._sockets, self._settings, self._broker, self._pump, self._reactor, after=self._after, trace=log.trace
+            self._sockets,
+            self._settings,
+            self._broker,
+            self._pump,
+            self._reactor,
+            connections_max=connections_max,
+            after=self._after,
+            trace=log.trace,
         )
         self._is_stop_wanted = False
         self._was_signalled = False  # by SIGTERM or SIGINT
@@ -193,10 +200,7 @@ class Server:
 
 
 def prepare_process() -> None:
-    """What a broker asks of its process: as many descriptors as it may have, short turns for other threads, memory kept for the next."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard and sys.platform == "linux":
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    """What a broker asks of its process: short turns for other threads, memory kept for the next."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     with contextlib.suppress(OSError, AttributeError):  # another allocator than glibc's has its own ways
         mallopt = ctypes.CDLL(None).mallopt

@@ -27,6 +27,16 @@ class StorageError(Exception):
         self.is_full = is_full
 
 
+class OutOfDescriptors(StorageError):
+    """The process, or the system, has no descriptor left: not the disk's fault. Nothing was changed, and the same call may succeed later.
+
+    It counts as `is_full`, which has the same remedy: to try again.
+    """
+
+    def __init__(self, path: str, call: str, reason: str) -> None:
+        super().__init__(path, call, reason, is_full=True)
+
+
 class DirectoryInUse(StorageError):
     """Another process holds the lock of this directory."""
 

@@ -20,6 +20,7 @@ OUR_DEFAULTS = {
     "log.dir": "./sparklog-data",
     "max.connections": "10000",
     "queued.max.request.bytes": "536870912",
+    "socket.listen.backlog.size": "1024",
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",

@@ -53,6 +53,9 @@ class Echo:
         self.gone.append(session_id)
         return []
 
+    def has_request_in_flight(self, session_id: SessionId) -> bool:
+        return False
+
     def take_mute_changes(self) -> list[tuple[SessionId, bool]]:
         changes, self._mute_changes = self._mute_changes, []
         return changes

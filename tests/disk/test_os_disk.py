@@ -2,6 +2,7 @@
 
 import errno
 import os
+import resource
 import subprocess
 import sys
 import threading
@@ -128,6 +129,40 @@ def test_what_was_removed_while_it_was_to_be_synced_is_no_error(tmp_path: Path, 
     disk.rename(f"{tmp_path}/doomed", f"{tmp_path}/gone")
     disk.sync(files)
     assert "small" in disk.list(f"{tmp_path}/kept")
+
+
+def test_small_files_that_a_job_writes_hold_no_descriptor_until_they_are_synced(tmp_path: Path) -> None:
+    disk = OsDisk()
+    before = descriptors()
+    with ThreadPoolExecutor(1) as job:
+        files = [job.submit(disk.replace, f"{tmp_path}/{index}", b"new").result() for index in range(40)]
+        assert descriptors() == before
+        job.submit(disk.sync, files[:8]).result()
+        job.submit(disk.sync, files[8:]).result()
+    assert [disk.read(f"{tmp_path}/{index}") for index in range(40)] == [b"new"] * 40
+
+
+def test_without_a_descriptor_left_idle_files_give_theirs_back_and_a_job_waits_for_one(tmp_path: Path) -> None:
+    disk = OsDisk()
+    files = [disk.open(f"{tmp_path}/{index}", create=True) for index in range(8)]
+    disk.write(f"{tmp_path}/small", b"content")
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ThreadPoolExecutor(1) as job:
+        job.submit(descriptors).result()
+        highest = max(int(one.name) for one in Path("/proc/self/fd").iterdir())
+        held = [os.dup(0) for _ in range(highest + 1)]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(held) + 1, before[1]))
+        try:
+            waiting = job.submit(disk.read, f"{tmp_path}/small")
+            with pytest.raises(TimeoutError):
+                waiting.result(0.05)
+            assert disk.open(f"{tmp_path}/new", create=True).size == 0
+            assert waiting.result(10) == b"content"
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+            for descriptor in held:
+                os.close(descriptor)
+    assert all(file.size == 0 for file in files)
 
 
 def test_two_replacements_under_way_at_once_each_take_their_place(tmp_path: Path) -> None:
