@@ -114,10 +114,11 @@ class Run(msgspec.Struct, gc=False, frozen=True):
 
 
 class Disconnect(msgspec.Struct, gc=False, frozen=True):
-    """Close a session, once what was already replied has left."""
+    """Close a session, once what was already replied has left; or at once, which drops that."""
 
     session: SessionId
     reason: str
+    is_at_once: bool = False
 
 
 class Halt(msgspec.Struct, gc=False, frozen=True):

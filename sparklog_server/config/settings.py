@@ -149,6 +149,16 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         int,
         _int("sparklog.session.unsent.max.bytes", "The bytes of replies waiting in one session beyond which it is no longer read.", 65_536),
     ] = 64 * _MIB
+    sparklog_reply_memory_max: Annotated[
+        int,
+        _int(
+            "sparklog.reply.memory.max",
+            "The bytes of replies held in memory, over all sessions: being made, or not yet read by their clients. Beyond half of it, "
+            "sessions that hold replies are not served; beyond it, the session that has read nothing for longest is disconnected. Records "
+            "sent from files do not count.",
+            1 * _MIB,
+        ),
+    ] = 64 * _MIB
     max_connections: Annotated[
         int,
         _int(

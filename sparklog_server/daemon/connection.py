@@ -15,6 +15,7 @@ from typing import Final, Protocol, cast
 
 from sparklog.effects import Chunk, FileSlice, Steps, release
 from sparklog.model import SessionId
+from sparklog_server.broker.reply_memory import in_memory
 from sparklog_server.daemon.page_cache import is_resident, read_ahead, read_if_resident
 from sparklog_server.daemon.reactor import PEER_CLOSED, READ, WRITE, Reactor
 from sparklog_server.disk.door import StorageError
@@ -26,12 +27,15 @@ GATHERED_BYTES_MAX: Final = 256 << 10
 # Up to here, reading a slice and gathering it costs less than a sendfile of its own.
 GATHERED_SLICE_BYTES_MAX: Final = 32 << 10
 GATHERED_CHUNKS_MAX: Final = min(os.sysconf("SC_IOV_MAX"), 1024)
+# Less than this in one connection is not counted: a reply that waits for the socket for a moment costs no turn of the broker.
+UNREAD_BYTES_MIN: Final = 1024
 # Tells the kernel that a slice follows at once, so that a reply's first bytes do not travel alone. macOS has no such flag.
 MORE: Final[int] = getattr(socket, "MSG_MORE", 0)
 
 
 class Owner(Protocol):
-    """What a connection tells: bytes may have come, the connection is no more, a file must be read beside the loop first.
+    """What a connection tells: bytes may have come, the connection is no more, its peer has read something, so many bytes of memory wait
+    until it does, a file must be read beside the loop first.
 
     `turn_bytes` is how much of a file may go out before others have their turn.
     """
@@ -41,6 +45,8 @@ class Owner(Protocol):
 
     def readable(self, connection: "Connection") -> None: ...
     def lost(self, connection: "Connection", failure: str) -> None: ...
+    def taken(self, connection: "Connection") -> None: ...
+    def unread(self, connection: "Connection", size: int) -> None: ...
     def read_ahead(self, steps: Steps[bool], done: Callable[[object], None]) -> None: ...
 
 
@@ -71,6 +77,7 @@ class Connection:
         "_owner",
         "_reactor",
         "_resident_limit",
+        "_unread_bytes",
         "_waiting",
         "active_us",
         "is_half_closed",
@@ -90,6 +97,7 @@ class Connection:
         self._reactor = reactor
         self._owner = owner
         self._waiting: list[Chunk] = []
+        self._unread_bytes = 0  # as last told
         self._events = READ
         # Of the first waiting slice's file: below this position it is in the page cache.
         self._resident_limit = 0
@@ -153,6 +161,7 @@ class Connection:
 
     def _ready(self, events: int) -> None:
         if events & WRITE:
+            self._owner.taken(self)
             self._send()
         if events & READ and self._is_open:
             self._owner.readable(self)
@@ -181,6 +190,19 @@ class Connection:
         if events != self._events:
             self._events = events
             self._reactor.change(self.socket.fileno(), events)
+        if waiting or self._unread_bytes:
+            self._tell_unread()
+
+    def _tell_unread(self) -> None:
+        waiting = self._waiting
+        size = in_memory(waiting)
+        if waiting and type(waiting[0]) is memoryview:
+            size += memoryview(waiting[0].obj).nbytes - len(waiting[0])  # sent in part, and held whole
+        if size < UNREAD_BYTES_MIN:
+            size = 0
+        if size != self._unread_bytes:
+            self._unread_bytes = size
+            self._owner.unread(self, size)
 
     def _send(self) -> None:
         """Send what the socket takes now; the reactor sees to the rest."""

@@ -36,6 +36,7 @@ class Serving(Protocol):
     def connected(self, session_id: SessionId, listener: str, peer_address: str, now: Instant) -> list[Effect]: ...
     def buffer(self, session_id: SessionId) -> memoryview: ...
     def receive(self, session_id: SessionId, size: int, now: Instant) -> list[Effect]: ...
+    def unread(self, session_id: SessionId, size: int, now: Instant) -> list[Effect]: ...
     def disconnected(self, session_id: SessionId, now: Instant) -> list[Effect]: ...
     def has_request_in_flight(self, session_id: SessionId) -> bool: ...
     def take_mute_changes(self) -> list[tuple[SessionId, bool]]: ...
@@ -86,6 +87,7 @@ class Pump:
         self._syncer = Syncer(disk, reactor.post, self._synced)
         self._last_session = 0
         self._lost: list[SessionId] = []
+        self._unread: dict[SessionId, int] = {}  # not yet told to the broker
         self._is_in_turn = False
 
     # -- the broker's life and time
@@ -162,6 +164,16 @@ class Pump:
         if not self._is_in_turn:
             self._carry_out([], read_clock())
 
+    def taken(self, connection: Connection) -> None:
+        """The peer has read some of what waited for it."""
+        connection.active_us = time.monotonic_ns() // 1000
+
+    def unread(self, connection: Connection, size: int) -> None:
+        """So many bytes of memory wait to be read by the peer: the broker hears of it as of a connection that has closed."""
+        self._unread[connection.session] = size
+        if not self._is_in_turn:
+            self._carry_out([], read_clock())
+
     def count_of(self, listener: str) -> int:
         """How many connections came by this listener."""
         return self._counts[listener]
@@ -179,10 +191,10 @@ class Pump:
         self._reads.run(partial(take_calmly, steps, self.hears_others), done)
 
     def close_idle(self, idle_us_max: int) -> None:
-        """Close the connections that have sent nothing for so long, and to which nothing is being sent."""
+        """Close the connections that have sent nothing, and read nothing of what waits for them, for so long."""
         oldest_us = read_clock().mono_us - idle_us_max
         for connection in list(self.connections.values()):
-            if connection.active_us < oldest_us and not connection.is_sending:
+            if connection.active_us < oldest_us:
                 connection.close()
 
     # -- effects
@@ -218,9 +230,13 @@ class Pump:
             for session, is_muted in dict(self._broker.take_mute_changes()).items():
                 if session in self.connections:
                     self.connections[session].mute(is_muted=is_muted)
-            if not self._lost:
+            if self._unread:
+                session, size = self._unread.popitem()
+                effects = self._broker.unread(session, size, now)
+            elif self._lost:
+                effects = self._broker.disconnected(self._lost.pop(), now)
+            else:
                 break
-            effects = self._broker.disconnected(self._lost.pop(), now)
         self._is_in_turn = False
 
     def _carry_out_rare(self, effect: Effect) -> None:
@@ -233,9 +249,12 @@ class Pump:
                     self._long_jobs.run(partial(take_calmly, cast(Steps[object], job()), self.hears_others), done)
                 else:
                     self._jobs.run(job, done)
-            case Disconnect(session):
+            case Disconnect(session, _, is_at_once):
                 if session in self.connections:
-                    self.connections[session].close_when_sent()
+                    if is_at_once:
+                        self.connections[session].close()
+                    else:
+                        self.connections[session].close_when_sent()
             case Halt(reason):
                 raise Halted(reason)
             case _:

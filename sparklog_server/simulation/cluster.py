@@ -217,7 +217,7 @@ class SimulatedNode:
                     self._later(_SYNC_DELAY_US, partial(self._finish, ticket, partial(self.disk.sync, files)))
                 case Run(_, ticket):
                     self._later(_JOB_DELAY_US, partial(self._finish, ticket, effect.work))
-                case Disconnect(session, _):
+                case Disconnect(session, _, _):
                     connection = self._connections.pop(session, None)
                     if connection is not None:
                         connection.is_closed = True

@@ -28,6 +28,7 @@ class Echo:
         self.gone: list[SessionId] = []
         self.finished_results: list[object] = []
         self.answered = 0
+        self.unread_bytes: dict[SessionId, int] = {}
         self._file = file
         self._buffer = bytearray(1 << 18)
         self._mute_changes: list[tuple[SessionId, bool]] = []
@@ -48,6 +49,10 @@ class Echo:
         for line in bytes(self._buffer[:size]).split(b"\n")[:-1]:
             effects += self._answer(session_id, *line.split(b" "))
         return effects
+
+    def unread(self, session_id: SessionId, size: int, now: Instant) -> list[Effect]:
+        self.unread_bytes[session_id] = size
+        return []
 
     def disconnected(self, session_id: SessionId, now: Instant) -> list[Effect]:
         self.gone.append(session_id)
