@@ -248,10 +248,12 @@ class Broker:
         memory.count(session)
         if not session.held_bytes or session.is_closing:
             return
-        if memory.is_beyond:
+        while (excess := memory.excess(session)) is not None and not excess.is_closing:
             held = f"requests hold {memory.total_bytes} bytes, where queued.max.request.bytes is {memory.bytes_max}"
-            self._close(session, f"{held}: twice as much is too much")
-        elif not session.is_muted and memory.starves(session):
+            self._close(excess, f"{held}: twice as much is too much")
+        if session.is_closing:
+            return
+        if not session.is_muted and memory.starves(session):
             self._mute(session)
 
     def disconnected(self, session_id: SessionId, now: Instant) -> list[Effect]:

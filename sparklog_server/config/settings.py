@@ -137,11 +137,11 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         _long(
             "queued.max.request.bytes",
             "The bytes of requests, over all sessions, that are only partly here, behind a muted session or in a job. Beyond "
-            "it, sessions in the middle of a request are not read on, the eldest excepted; who adds beyond twice as much is disconnected. "
-            "-1 is without limit, which is Kafka's default.",
+            "it, sessions in the middle of a request are not read on, the eldest excepted; beyond twice as much sessions are disconnected, "
+            "the youngest requests first. -1 is without limit, which is Kafka's default.",
             -1,
         ),
-    ] = 512 * _MIB
+    ] = 64 * _MIB
     sparklog_session_in_flight_max: Annotated[
         int, _int("sparklog.session.in.flight.max", "The unanswered requests of one session beyond which it is no longer read.", 1)
     ] = 64

@@ -27,6 +27,8 @@ from sparklog_server.daemon.reactor import Reactor
 
 ACCEPTED_PER_TURN: Final = 64
 ACCEPT_AGAIN_S: Final = 0.1
+LOGGED_EVERY_US: Final = 10_000_000
+"""Connections that are displaced are logged at most this often."""
 _RESERVE_SHARE: Final = 4
 """The listener of the brokers has at most this part of the slots to itself."""
 OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
@@ -58,7 +60,7 @@ class Admission:
         self._connections_max = connections_max
         self._idle = IdleConnections(self._displaceable, lambda one: broker.has_request_in_flight(one.session))
         self._is_full = False  # told, and since then some have always waited
-        self._is_displacing = False  # told, and since then each newcomer has displaced another
+        self._displaced_logged_us = -LOGGED_EVERY_US
         self._is_ended = False
         self._held_count = 0  # accepted, to be closed when its address has waited long enough
         self._full: list[tuple[Listener, socket.socket]] = []  # not watched, until there is a slot
@@ -95,13 +97,12 @@ class Admission:
 
     def _accept(self, listener: Listener, bound: socket.socket, _events: int) -> None:
         for accepted in range(ACCEPTED_PER_TURN):
-            if self._has_slot(listener):
-                self._is_displacing = False
-            elif accepted:
-                return  # there may be no other newcomer for whom to displace a connection: the reactor knows
-            elif not self._displace():
-                self._hold_back(listener, bound)
-                return
+            if not self._has_slot(listener):
+                if accepted:
+                    return  # there may be no other newcomer for whom to displace a connection: the reactor knows
+                if not self._displace():
+                    self._hold_back(listener, bound)
+                    return
             try:
                 connected, address = bound.accept()
             except BlockingIOError:
@@ -146,13 +147,14 @@ class Admission:
 
     def _displace(self) -> bool:
         """Close the connection that has been idle longest; False if there is none."""
-        connection = self._idle.longest(read_clock().mono_us)
+        now_us = read_clock().mono_us
+        connection = self._idle.longest(now_us)
         if connection is None:
             return False
-        if not self._is_displacing:  # only the first in a row is logged
+        if now_us - self._displaced_logged_us >= LOGGED_EVERY_US:
+            self._displaced_logged_us = now_us
             reason = f"idle longest of {len(self._pump.connections)} connections"
             self._trace("connection-displaced", peer=connection.peer_host, listener=connection.listener, reason=reason)
-        self._is_displacing = True
         connection.close()
         return True
 

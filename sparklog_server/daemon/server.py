@@ -43,7 +43,7 @@ IDLE_SWEEPS: Final = 8
 SWITCH_INTERVAL_S: Final = 0.0005
 # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of glibc: the memory of a large frame is kept for the next one. Given back and asked for again with
 # each frame, its page faults were half of all processor time while librdkafka wrote batches of 1 MB: 1.5 s/GB, 0.7 without them.
-MALLOC_OPTIONS: Final = ((-1, 16 << 20), (-3, 8 << 20))
+MALLOC_OPTIONS: Final = ((-1, 16 << 20), (-3, 4 << 20))
 
 # What keeps a broker from starting and can be told in a sentence; anything else is a bug.
 REFUSALS: Final = (SparklogError, StorageError, DirectoryRefused, CheckpointCorrupt, ElectionStateCorrupt)

@@ -19,7 +19,7 @@ OUR_DEFAULTS = {
     "listeners": "PLAINTEXT://127.0.0.1:9092",
     "log.dir": "./sparklog-data",
     "max.connections": "10000",
-    "queued.max.request.bytes": "536870912",
+    "queued.max.request.bytes": "67108864",
     "socket.listen.backlog.size": "1024",
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.replication.factor": "1",
