@@ -12,13 +12,21 @@ from sparklog.model import NodeId, SessionId, Ticket
 
 
 class Sliceable(Protocol):
-    """A file of which a range can be sent without reading it: it answers `pread`, and `fileno` where the system has one."""
+    """A file of which a range can be sent without reading it: it answers `pread`, and `fileno` where the system has one.
+
+    It stays readable after its owner has closed it until each `retain` is followed by its `release`.
+    """
 
     def pread(self, position: int, length: int) -> bytes: ...
+    def retain(self) -> None: ...
+    def release(self) -> None: ...
 
 
 class FileSlice(msgspec.Struct, gc=False, frozen=True):
-    """The bytes `[position, position + length)` of an open file, which the slice keeps open."""
+    """The bytes `[position, position + length)` of an open file, which stays open while the slice is retained.
+
+    A slice in a `Reply` is retained; the outside releases it when its bytes are sent or dropped.
+    """
 
     file: Sliceable
     position: int
@@ -34,6 +42,20 @@ class FileSlice(msgspec.Struct, gc=False, frozen=True):
 
 Chunk = bytes | bytearray | memoryview | FileSlice
 """A piece of an encoded frame, sent as it is."""
+
+
+def retain(chunks: list[Chunk]) -> None:
+    """Keep the files of all slices readable until `release`."""
+    for chunk in chunks:
+        if type(chunk) is FileSlice:
+            chunk.file.retain()
+
+
+def release(chunks: list[Chunk]) -> None:
+    """The slices are sent or dropped: their files may close."""
+    for chunk in chunks:
+        if type(chunk) is FileSlice:
+            chunk.file.release()
 
 
 class Reply(msgspec.Struct, gc=False, frozen=True):
@@ -97,10 +119,11 @@ class Run(msgspec.Struct, gc=False, frozen=True):
 
 
 class Disconnect(msgspec.Struct, gc=False, frozen=True):
-    """Close a session, once what was already replied has left."""
+    """Close a session, once what was already replied has left; or at once, which drops that."""
 
     session: SessionId
     reason: str
+    is_at_once: bool = False
 
 
 class Halt(msgspec.Struct, gc=False, frozen=True):

@@ -15,7 +15,12 @@ from sparklog.errors import DecodeError
 
 RECEIVE_BUFFER_BYTES = 256 << 10
 GROWTH_BYTES = 64 << 10
-"""How much beyond twice the bytes arrived an own buffer may take."""
+"""How much beyond twice the bytes arrived an own buffer may take; a large one takes at most `GROWTH_BYTES_MAX` more beyond them."""
+
+GROWN_IN_PLACE_BYTES = 4 << 20
+"""From here on the system moves the pages of a buffer that grows, and copies nothing."""
+GROWTH_BYTES_MAX = 4 << 20
+_ZEROS = bytes(1 << 20)
 
 SPARE_BYTES = 2 << 20
 SPARES_MAX = 4
@@ -37,7 +42,7 @@ class Framer:
     Framers that share `spares` give theirs back when the frame is done, or by `release` when the stream has ended before.
     """
 
-    __slots__ = ("_borrowed", "_carry", "_own", "_own_size", "_shared", "_spares", "_wanted", "frame_bytes_max")
+    __slots__ = ("_borrowed", "_carry", "_content", "_own", "_own_size", "_shared", "_spares", "_wanted", "frame_bytes_max")
 
     def __init__(self, *, frame_bytes_max: int, shared: bytearray | None = None, spares: list[bytearray] | None = None) -> None:
         self.frame_bytes_max = frame_bytes_max
@@ -45,6 +50,7 @@ class Framer:
         self._borrowed: bytearray | None = None
         self._shared = memoryview(shared if shared is not None else bytearray(RECEIVE_BUFFER_BYTES))
         self._carry = b""  # one to three bytes of a length, put back in front of the next bytes received
+        self._content = bytearray()  # of which `_own` is a view, unless that is borrowed
         self._own = _NOTHING  # the frame under way, length included, of which the first `_own_size` bytes are here
         self._own_size = 0
         self._wanted = 0  # bytes of the frame under way in all, length included; 0 when none is
@@ -64,7 +70,7 @@ class Framer:
 
     def release(self) -> None:
         """The stream has ended: hold nothing any more."""
-        self._own, self._own_size, self._wanted, self._carry = _NOTHING, 0, 0, b""
+        self._content, self._own, self._own_size, self._wanted, self._carry = bytearray(), _NOTHING, 0, 0, b""
         self._give_back()
 
     def buffer(self) -> memoryview:
@@ -106,7 +112,8 @@ class Framer:
             self._borrowed = self._spares.pop()
             self._own = memoryview(self._borrowed)[:wanted]
         else:
-            self._own = memoryview(bytearray(min(wanted, len(start) + GROWTH_BYTES)))
+            self._content = bytearray(min(wanted, len(start) + GROWTH_BYTES))
+            self._own = memoryview(self._content)
         self._own[: len(start)] = start
 
     def _give_back(self) -> None:
@@ -115,15 +122,25 @@ class Framer:
             self._borrowed = None
 
     def _grow(self) -> None:
-        """A new buffer rather than a resized one: views of the old one may still be about."""
-        larger = memoryview(bytearray(min(self._wanted, 2 * self._own_size + GROWTH_BYTES)))
+        """Make room for about as much again. A large buffer grows in place and by little, so that no more is held than has arrived."""
+        size = min(self._wanted, self._own_size + min(self._own_size, GROWTH_BYTES_MAX) + GROWTH_BYTES)
+        if self._own_size >= GROWN_IN_PLACE_BYTES:
+            self._own.release()
+            try:
+                while len(self._content) < size:
+                    self._content += memoryview(_ZEROS)[: size - len(self._content)]
+                self._own = memoryview(self._content)
+                return
+            except BufferError:  # an earlier view is still held
+                self._own = memoryview(self._content)
+        larger = bytearray(size)
         larger[: self._own_size] = self._own
-        self._own = larger
+        self._content, self._own = larger, memoryview(larger)
 
     def _continue(self, size: int) -> list[memoryview]:
         self._own_size += size
         if self._own_size < self._wanted:
             return []
         frame = self._own[4:]
-        self._own, self._own_size, self._wanted = _NOTHING, 0, 0
+        self._content, self._own, self._own_size, self._wanted = bytearray(), _NOTHING, 0, 0
         return [frame]

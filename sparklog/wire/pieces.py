@@ -25,13 +25,16 @@ class Pieces(Message):
     tail_bytes: int = 0
     throttle_time_ms: int = 0
     count: int = 0
-    elements: bytearray = bytearray()
+    size: int = 0
+    elements: list[bytes] = []
 
     def add(self, piece: Message, count: int) -> None:
         """Take in the `count` elements of a reply of the head's class, whose other fields are the defaults."""
         empty, encoded = _whole(encode(type(piece)(), self.version)), _whole(encode(piece, self.version))
         begin = self._count_at(empty) + len(self._count(count))
-        self.elements += memoryview(encoded)[begin : len(encoded) - self._rest_bytes]
+        element_bytes = encoded[begin : len(encoded) - self._rest_bytes]
+        self.elements.append(element_bytes)  # in pieces, so that what a client has read of it is free
+        self.size += len(element_bytes)
         self.count += count
 
     def spliced(self, frame: list[Chunk]) -> list[Chunk]:
@@ -39,8 +42,8 @@ class Pieces(Message):
         head = _whole(frame)
         count_at, rest = self._count_at(head), head[len(head) - self._rest_bytes :]
         front = head[_FRAME_LENGTH_BYTES:count_at] + self._count(self.count)
-        size = len(front) + len(self.elements) + len(rest)
-        return [size.to_bytes(_FRAME_LENGTH_BYTES, "big") + front, memoryview(self.elements), *([rest] if rest else [])]
+        size = len(front) + self.size + len(rest)
+        return [size.to_bytes(_FRAME_LENGTH_BYTES, "big") + front, *self.elements, *([rest] if rest else [])]
 
     @property
     def _rest_bytes(self) -> int:

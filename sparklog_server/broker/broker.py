@@ -12,7 +12,7 @@ from collections.abc import Callable
 from heapq import heappop
 from typing import cast
 
-from sparklog.effects import Chunk, Disconnect, Effect, Reply
+from sparklog.effects import Chunk, Disconnect, Effect, Reply, release, retain
 from sparklog.errors import DecodeError
 from sparklog.model import Instant, Micros, SessionId, Ticket, Uuid, earlier
 from sparklog.wire.api_keys import API_VERSIONS
@@ -32,6 +32,7 @@ from sparklog_server.broker.local_partitions import follow, open_partitions
 from sparklog_server.broker.memory import RequestMemory
 from sparklog_server.broker.quorum import Quorum
 from sparklog_server.broker.quotas import ClientQuotas, WorkClock
+from sparklog_server.broker.reply_memory import ReplyMemory, in_memory
 from sparklog_server.broker.requests import NotServed, read_request
 from sparklog_server.broker.session import FLOWING, MUTING_SILENT, SILENT, Call, Encoded, Parked, Session, Wakeable, first_frame_bytes_max
 from sparklog_server.broker.standing import Standing
@@ -43,6 +44,10 @@ from sparklog_server.log.log_dir import LogDir
 from sparklog_server.replica.directory import Trace
 from sparklog_server.replica.partitions import Partitions
 
+SESSION_TURN_BYTES = 1 << 20
+TURN_BYTES = 8 << 20
+"""Beyond these bytes of answers in one turn, to one session and to all, further requests that are here already wait for the next turn: only
+the outside knows whether clients read."""
 _LEFT: list[Chunk] = []
 """In place of an answer that has left: its chunks may hold files open."""
 
@@ -82,6 +87,9 @@ class Broker:
         self._last_ticket = 0
         self.quotas = ClientQuotas(settings, work_clock)
         self._memory = RequestMemory(settings.queued_max_request_bytes)
+        self._replies = ReplyMemory(settings.sparklog_reply_memory_max)
+        self._yielding: list[Session] = []  # answered so much in a turn that they go on in the next
+        self._turn_bytes = 0
         self._in_flight_max = settings.sparklog_session_in_flight_max
         self._context: Context
         self._partitions: Partitions
@@ -140,6 +148,7 @@ class Broker:
             tickets=self._ticket,
             receive_buffers=(self._receive_buffer, *self._spare_buffers),
             memory=self._memory,
+            replies=self._replies,
             quotas=self.quotas,
         )
         self._context.transactions.write = marker_writer(self._context)
@@ -184,17 +193,54 @@ class Broker:
         except DecodeError as error:
             self._close(session, f"not a Kafka frame: {error}")
             return self._end_of_turn(now)
+        is_one, replied = len(frames) == 1, 0
         for frame in frames:
             if session.is_closing or self.is_stopping:
                 break  # what is appended after a stop would come behind the mark of a clean one
             if session.is_muted:
                 session.backlog.append(memoryview(bytearray(frame)))
                 session.backlog_bytes += len(frame)
-            else:
+            elif is_one:
                 self._serve(session, frame, now)
+            else:
+                replied += self._serve_counted(session, frame, now)
+                if replied > SESSION_TURN_BYTES:
+                    self._yield(session)
         if framer.recycle() or session.backlog_bytes or session.held_bytes:
             self._bound_memory(session)
         return self._end_of_turn(now)
+
+    def _serve_counted(self, session: Session, frame: memoryview, now: Instant) -> int:
+        """Run one request; gives the bytes of memory that its session was answered."""
+        begin = len(self._effects)
+        self._serve(session, frame, now)
+        answers = (effect for effect in self._effects[begin:] if type(effect) is Reply)
+        size = sum(in_memory(answer.chunks) for answer in answers if answer.session == session.id)
+        self._turn_bytes += size
+        return size
+
+    def _yield(self, session: Session) -> None:
+        """Serve the session no further in this turn."""
+        if not session.awaits_reader and not session.is_closing:
+            session.awaits_reader = True
+            self._yielding.append(session)
+            if not session.is_muted:
+                self._mute(session)
+
+    def unread(self, session_id: SessionId, size: int, now: Instant) -> list[Effect]:
+        """So many bytes of answers to this session wait in memory until its client reads them: more or fewer than when last told."""
+        session = self._sessions.get(session_id)
+        if session is not None:
+            self._replies.unread(session, size, now)
+            self._reply_memory_changed(session)
+        return self._end_of_turn(now)
+
+    def _reply_memory_changed(self, session: Session) -> None:
+        self._context.slices.unread(session)
+        if session.reply_bytes and not session.is_closing and self._replies.starves(session):
+            session.awaits_reader = True
+            if not session.is_muted:
+                self._mute(session)
 
     def _bound_memory(self, session: Session) -> None:
         """Count what the session holds after it has sent something, and read it no further if all hold too much."""
@@ -202,10 +248,12 @@ class Broker:
         memory.count(session)
         if not session.held_bytes or session.is_closing:
             return
-        if memory.is_beyond:
+        while (excess := memory.excess(session)) is not None and not excess.is_closing:
             held = f"requests hold {memory.total_bytes} bytes, where queued.max.request.bytes is {memory.bytes_max}"
-            self._close(session, f"{held}: twice as much is too much")
-        elif not session.is_muted and memory.starves(session):
+            self._close(excess, f"{held}: twice as much is too much")
+        if session.is_closing:
+            return
+        if not session.is_muted and memory.starves(session):
             self._mute(session)
 
     def disconnected(self, session_id: SessionId, now: Instant) -> list[Effect]:
@@ -214,11 +262,19 @@ class Broker:
         if session is not None:
             session.is_closing = True
             self._memory.released(session)
+            self._replies.forget(session, now)
             for call in session.owed:
                 if call.waiting is not None:
                     call.waiting.abandoned()
+                if call.answer:
+                    release(call.answer)
             session.owed.clear()
         return self._end_of_turn(now)
+
+    def has_request_in_flight(self, session_id: SessionId) -> bool:
+        """Whether this session waits for an answer."""
+        session = self._sessions[session_id]
+        return bool(session.owed or session.backlog) or session.held_by is not None
 
     @property
     def request_bytes(self) -> int:
@@ -276,6 +332,8 @@ class Broker:
             if waiting.call.answer is None and not waiting.call.session.is_closing and (answer := waiting.expired(now)) is not None:
                 self._answer(waiting.call, answer, now)
         self._resumable.extend(self.quotas.rested(now))
+        if self._yielding:
+            self._resume_yielding()
         self._effects.extend(self._partitions.due_checkpoints(now))
         self._effects.extend(self._partitions.due_retention(now))
         self._effects.extend(self._partitions.due_cleaning(now))
@@ -296,7 +354,9 @@ class Broker:
             earliest = earlier(earliest, timers[0][0])
         if not self.is_stopping:
             earliest = earlier(earliest, self._context.shards_deadline())
-        return earlier(earliest, self.quotas.deadline())
+        if self._yielding:
+            return Micros(0)
+        return earlier(earlier(earliest, self._replies.deadline()), self.quotas.deadline())
 
     # -- requests
 
@@ -350,19 +410,28 @@ class Broker:
             chunks = encode_reply(throttled, call.api_key, call.version, call.correlation_id)
             if not session.is_muted:
                 self._mute(session)  # the answer first, then the rest (KIP-219)
+        if len(chunks) > 1:
+            retain(chunks)
         if not session.owed:
             self._effects.append(Reply(session.id, chunks))
             return
         owed = session.owed
         if call.waiting is None and call is not session.held_by:
             owed.append(call)
+        is_held, owed_before = owed[0] is not call, session.owed_bytes
+        if is_held:
+            self._replies.owed(session, in_memory(chunks), now)
         call.answer = chunks
         call.waiting = None  # which knows the call: a ring would have to be found by the collector
         if call is session.held_by:
             session.held_by = None
         while owed and (answer := owed[0].answer) is not None:
+            if is_held or owed[0] is not call:
+                self._replies.owed(session, -in_memory(answer), now)
             owed.popleft().answer = _LEFT
             self._effects.append(Reply(session.id, answer))
+        if session.owed_bytes != owed_before:
+            self._reply_memory_changed(session)
         if session.is_muted:
             self._resumable.append(session)
 
@@ -377,6 +446,23 @@ class Broker:
         self._memory.released(session)
         self._trace("session-closed", peer=session.peer_address, listener=session.listener, reason=reason)
         self._effects.append(Disconnect(session.id, reason))
+
+    def _abort(self, session: Session, now: Instant) -> None:
+        """Close a session and drop the answers that its client does not read."""
+        reason = f"its client has not read {session.reply_bytes} bytes of replies, and replies hold {self._replies.total_bytes}"
+        session.is_closing = True
+        self._memory.released(session)
+        self._replies.forget(session, now)
+        self._trace("session-closed", peer=session.peer_address, listener=session.listener, reason=reason)
+        self._effects.append(Disconnect(session.id, reason, is_at_once=True))
+
+    def _resume_yielding(self) -> None:
+        """Go on with those that have had their turn, unless their clients have replies to read first."""
+        yielding, self._yielding = self._yielding, []
+        for session in yielding:
+            if not session.is_closing and not self._replies.starves(session):
+                session.awaits_reader = False
+                self._resumable.append(session)
 
     # -- the end of a turn
 
@@ -397,6 +483,10 @@ class Broker:
                 self._standing.report_failures(now)
             elif self._memory.has_readable:
                 self._resumable.extend(self._memory.take_readable())
+            elif self._replies.has_readable:
+                for session in self._replies.take_readable():
+                    session.awaits_reader = False
+                    self._resumable.append(session)
             elif self._resumable:
                 self._resume(self._resumable.pop(), now)
             elif context.paused and not partitions.is_congested:
@@ -413,6 +503,10 @@ class Broker:
         for session, reason in context.disconnects:
             self._close(session, reason)
         context.disconnects.clear()
+        if self._replies.is_short:
+            for session in self._replies.take_excess(now):
+                self._abort(session, now)
+        self._turn_bytes = 0
         if self.is_stopping and not self.is_stopped and partitions.is_quiet and self._quorum.is_quiet and not context.jobs:
             self._quorum.close(now)
             partitions.close(now)
@@ -476,13 +570,18 @@ class Broker:
         """Run what arrived while the session was muted, until it is muted again or nothing is left; then read on."""
         if not session.is_muted or session.is_closing or session.is_paused or session.held_by is not None:
             return
-        if len(session.owed) >= self._in_flight_max or session.throttled_until_us is not None:
+        if len(session.owed) >= self._in_flight_max or session.throttled_until_us is not None or session.awaits_reader:
             return
-        session.is_muted = False
+        if self._turn_bytes > TURN_BYTES:
+            self._yield(session)
+            return
+        session.is_muted, replied = False, 0
         while session.backlog and not session.is_muted and not session.is_closing and not self.is_stopping:
             frame = session.backlog.popleft()
             session.backlog_bytes -= len(frame)
-            self._serve(session, frame, now)
+            replied += self._serve_counted(session, frame, now)
+            if replied > SESSION_TURN_BYTES or self._turn_bytes > TURN_BYTES:
+                self._yield(session)
         self._memory.count(session)
         if not session.is_muted and self._memory.starves(session):
             session.is_muted = True

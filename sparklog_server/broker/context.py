@@ -13,6 +13,7 @@ from sparklog_server.broker.memory import RequestMemory
 from sparklog_server.broker.producer_ids import ProducerIds
 from sparklog_server.broker.quorum import Quorum
 from sparklog_server.broker.quotas import ClientQuotas
+from sparklog_server.broker.reply_memory import ReplyMemory
 from sparklog_server.broker.session import Call, Encoded, Parked, Session, Waiting
 from sparklog_server.broker.shards import Shards
 from sparklog_server.broker.sliced import Slices
@@ -90,6 +91,7 @@ class Context:
         tickets: Callable[[], Ticket],
         receive_buffers: Sequence[bytearray],
         memory: RequestMemory,
+        replies: ReplyMemory,
         quotas: ClientQuotas,
     ) -> None:
         self.live = live
@@ -109,7 +111,7 @@ class Context:
         self.paused: list[Session] = []
         self.timers: list[tuple[Micros, int, Waiting]] = []
         self.jobs: dict[Ticket, RequestJob] = {}
-        self.slices = Slices(self.partitions.released.append, self._held)
+        self.slices = Slices(self.partitions.released.append, self._held, replies)
         self._memory = memory
         self._tickets = tickets
         self._receive_buffers = receive_buffers
@@ -151,7 +153,7 @@ class Context:
 
     def shards_deadline(self) -> Micros | None:
         """When `tick_shards` is wanted next."""
-        if self.slices.ready or self.transactions.has_more_due:
+        if self.slices.is_due or self.transactions.has_more_due:
             return Micros(0)
         return earlier(self.groups.deadline(), self.transactions.shards.deadline())
 

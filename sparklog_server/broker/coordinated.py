@@ -17,6 +17,8 @@ from sparklog_server.broker.shards import Shards
 from sparklog_server.broker.sliced import SLICE, Slice
 from sparklog_server.coordinator.command import Command
 
+_PART_BYTES: Final = 512
+"""What one part of an answer that is gathered takes in memory, about."""
 _NONE: Final = ErrorCode.NONE  # to name a member of an enum takes as long as two calls
 
 Refusal = Callable[[ErrorCode], Message]
@@ -202,7 +204,7 @@ def gather(
     if len(asked) > SLICE:
         parts: list[Message] = []
         asks = (ToShard(shards, *one) for one in asked)
-        return context.slices.add(call, len(asked), asks, parts.extend, lambda: combine(parts))
+        return context.slices.add(call, len(asked), asks, parts.extend, lambda: combine(parts), lambda: len(parts) * _PART_BYTES)
     return gather_at_once(shards, call, asked, combine, now)
 
 

@@ -2,7 +2,7 @@
 
     total ≤ limit       everybody is read
     total > limit       who is in the middle of a frame is not read on, but for the eldest of them: its frame comes to an end
-    total > 2 × limit   who adds to it is closed: so many pile up at once only by intent
+    total > 2 × limit   the session that adds to it is closed, or the youngest frame's if that session has the eldest
 
 Frames that arrive whole and are served at once hold nothing, so what others hold never keeps them waiting.
 """
@@ -38,6 +38,16 @@ class RequestMemory:
     def is_beyond(self) -> bool:
         """Whether who adds is to be closed."""
         return self.total_bytes > _CLOSED_BEYOND * self.bytes_max
+
+    def excess(self, session: Session) -> Session | None:
+        """The session to close because `session` adds to what is beyond twice the limit; None if its frame is the only one, or the eldest
+        beside what jobs and muted sessions hold."""
+        if not self.is_beyond:
+            return None
+        if session not in self._partial or next(iter(self._partial)) is not session:
+            return session
+        youngest = next(reversed(self._partial))
+        return None if youngest is session else youngest
 
     def count(self, session: Session) -> None:
         """Take down what the session holds now."""

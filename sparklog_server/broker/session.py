@@ -45,6 +45,7 @@ class Session:
     ones wait for; paused is one that waits for the disk to catch up."""
 
     __slots__ = (
+        "awaits_reader",
         "backlog",
         "backlog_bytes",
         "framer",
@@ -56,9 +57,11 @@ class Session:
         "is_paused",
         "listener",
         "owed",
+        "owed_bytes",
         "peer_address",
         "principal",
         "throttled_until_us",
+        "unread_bytes",
     )
 
     def __init__(self, session_id: SessionId, framer: Framer, *, listener: str, peer_address: str) -> None:
@@ -68,6 +71,8 @@ class Session:
         self.peer_address = peer_address
         self.principal = "User:ANONYMOUS"
         self.owed: deque[Call] = deque()
+        self.owed_bytes = 0  # of answers that wait behind an earlier one
+        self.unread_bytes = 0  # of answers that the client has not read
         self.backlog: deque[memoryview] = deque()
         self.backlog_bytes = 0
         self.held_by: Call | None = None
@@ -75,7 +80,13 @@ class Session:
         self.is_muted = False
         self.is_paused = False
         self.is_closing = False
+        self.awaits_reader = False  # is not served before its client has read its replies, or others have had their turn
         self.throttled_until_us: Micros | None = None  # it used more than its quota, and is answered nothing until then
+
+    @property
+    def reply_bytes(self) -> int:
+        """The memory that its answers hold."""
+        return self.owed_bytes + self.unread_bytes
 
 
 def first_frame_bytes_max(settings: BrokerSettings, listener: str) -> int:

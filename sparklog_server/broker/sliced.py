@@ -2,9 +2,10 @@
 
 add ─► ready ──a turn──► a slice is asked ─► its replies are here ─► folded, in the order asked ─► ready ─► … ─► answered
                              └─► ready again at once, while few slices are under way
+
+An answer is held up while its client has not read earlier replies, and while replies hold much memory all but the eldest are.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
@@ -12,7 +13,8 @@ from typing import Final, Protocol
 
 from sparklog.model import Instant
 from sparklog.wire.schema import Message
-from sparklog_server.broker.session import Call, Parked
+from sparklog_server.broker.reply_memory import ReplyMemory
+from sparklog_server.broker.session import Call, Parked, Session
 
 SLICE: Final = 32
 """How many keys are asked for in one turn: about half a millisecond, where each forgets a group."""
@@ -56,23 +58,33 @@ class Sliced:
 
     __slots__ = (
         "_asks",
+        "_built",
         "_done",
         "_finish",
         "_fold",
         "_folded_count",
         "_is_exhausted",
-        "_is_ready",
         "_sent_count",
         "_slices",
+        "built_bytes",
         "call",
         "held_bytes",
+        "is_ready",
     )
 
     def __init__(
-        self, slices: "Slices", call: Call, asks: Iterator[Asked], fold: Callable[[list[Message]], None], finish: Callable[[], Message]
+        self,
+        slices: "Slices",
+        call: Call,
+        asks: Iterator[Asked],
+        fold: Callable[[list[Message]], None],
+        finish: Callable[[], Message],
+        built: Callable[[], int],
     ) -> None:
         self.call = call
         self.held_bytes = 0
+        self.built_bytes = 0
+        self._built = built
         self._slices = slices
         self._asks = asks
         self._fold = fold
@@ -81,11 +93,11 @@ class Sliced:
         self._sent_count = 0
         self._folded_count = 0
         self._is_exhausted = False
-        self._is_ready = True
+        self.is_ready = True
 
     def go_on(self, now: Instant) -> bool:
         """Ask for the next slice; whether one more may follow at once."""
-        self._is_ready = False
+        self.is_ready = False
         asked = list(islice(self._asks, SLICE))
         self._is_exhausted = len(asked) < SLICE
         if not asked:
@@ -95,9 +107,9 @@ class Sliced:
         self._sent_count += 1
         for index, one in enumerate(asked):
             one.send(whole, index, now)
-        if self._is_exhausted or self._is_ready or self._sent_count - self._folded_count >= _UNDERWAY_MAX:
+        if self._is_exhausted or self.is_ready or self._sent_count - self._folded_count >= _UNDERWAY_MAX:
             return False
-        self._is_ready = True
+        self.is_ready = True
         return True
 
     def _came(self, index: int, parts: list[Message]) -> None:
@@ -105,11 +117,12 @@ class Sliced:
         while (due := self._done.pop(self._folded_count, None)) is not None:
             self._fold(due)
             self._folded_count += 1
+        self._slices.built(self, self._built())
         if self._is_exhausted:
             self._end()
-        elif not self._is_ready and self._sent_count - self._folded_count < _UNDERWAY_MAX:
-            self._is_ready = True
-            self._slices.ready.append(self)
+        elif not self.is_ready and self._sent_count - self._folded_count < _UNDERWAY_MAX:
+            self.is_ready = True
+            self._slices.came(self)
 
     def _end(self) -> None:
         if self._folded_count == self._sent_count:
@@ -129,24 +142,75 @@ class Sliced:
 
 
 class Slices:
-    """The sliced requests of a broker; `ready` are those that may ask for a slice in the next turn:
-    while there is one, `tick` is wanted at once."""
+    """The sliced requests of a broker. While `is_due`, `tick` is wanted at once.
 
-    def __init__(self, released: Callable[[Sliced], None], hold: Callable[[int], None]) -> None:
-        self.ready: deque[Sliced] = deque()
+    Invariants: `_going` has those that are not held up, eldest first; `_ready` those of them that may ask for a slice, in turn; `_held_up`
+    the others by session, of which each has one at most.
+    """
+
+    def __init__(self, released: Callable[[Sliced], None], hold: Callable[[int], None], replies: ReplyMemory) -> None:
+        self._going: dict[Sliced, None] = {}
+        self._ready: dict[Sliced, None] = {}
+        self._held_up: dict[Session, Sliced] = {}
         self._released = released
         self._hold = hold
+        self._replies = replies
 
     def add(
-        self, call: Call, count: int, asks: Iterator[Asked], fold: Callable[[list[Message]], None], finish: Callable[[], Message]
+        self,
+        call: Call,
+        count: int,
+        asks: Iterator[Asked],
+        fold: Callable[[list[Message]], None],
+        finish: Callable[[], Message],
+        built: Callable[[], int],
     ) -> Parked:
-        """Answer a request about `count` keys from the next turn on; its session runs nothing else meanwhile, as with Kafka."""
-        sliced = Sliced(self, call, asks, fold, finish)
+        """Answer a request about `count` keys from the next turn on; its session runs nothing else meanwhile, as with Kafka.
+
+        `built` tells the bytes of the answer so far.
+        """
+        sliced = Sliced(self, call, asks, fold, finish, built)
         sliced.held_bytes = count * _KEY_BYTES
         self._hold(sliced.held_bytes)
         call.waiting = sliced
-        self.ready.append(sliced)
+        if call.session.reply_bytes:
+            self._held_up[call.session] = sliced
+        else:
+            self._going[sliced] = self._ready[sliced] = None
         return Parked.MUTING
+
+    @property
+    def is_due(self) -> bool:
+        """Whether one of them may ask for a slice."""
+        return self._next() is not None
+
+    def _next(self) -> Sliced | None:
+        if not self._replies.is_short:
+            return next(iter(self._ready), None)
+        eldest = next(iter(self._going), None)
+        return eldest if eldest in self._ready else None
+
+    def unread(self, session: Session) -> None:
+        """The client of this session has replies to read, or has read them all: its next answer is held up, or goes on."""
+        if session.reply_bytes:
+            waiting = session.held_by.waiting if session.held_by is not None else None
+            if isinstance(waiting, Sliced) and waiting in self._going:
+                self._drop(waiting)
+                self._held_up[session] = waiting
+        elif (held_up := self._held_up.pop(session, None)) is not None:
+            self._going[held_up] = None
+            if held_up.is_ready:
+                self._ready[held_up] = None
+
+    def came(self, sliced: Sliced) -> None:
+        """It may ask for the next slice, unless it is held up."""
+        if sliced in self._going:
+            self._ready[sliced] = None
+
+    def built(self, sliced: Sliced, size: int) -> None:
+        """Its answer has so many bytes now."""
+        self._replies.build(size - sliced.built_bytes)
+        sliced.built_bytes = size
 
     def ended(self, sliced: Sliced) -> None:
         """Every part of it is folded."""
@@ -158,10 +222,21 @@ class Slices:
         """It holds nothing any more."""
         self._hold(-sliced.held_bytes)
         sliced.held_bytes = 0
+        self.built(sliced, 0)
+        self._drop(sliced)
+        self._held_up.pop(sliced.call.session, None)
+
+    def _drop(self, sliced: Sliced) -> None:
+        self._going.pop(sliced, None)
+        self._ready.pop(sliced, None)
 
     def tick(self, now: Instant) -> None:
         """Ask for one slice of the request whose turn it is."""
-        if self.ready:
-            sliced = self.ready.popleft()
-            if not sliced.call.session.is_closing and sliced.go_on(now):
-                self.ready.append(sliced)
+        sliced = self._next()
+        if sliced is None:
+            return
+        del self._ready[sliced]
+        if sliced.call.session.is_closing:
+            self._going.pop(sliced, None)
+        elif sliced.go_on(now) and sliced in self._going:
+            self._ready[sliced] = None

@@ -24,7 +24,7 @@ def start(
     owner_pid: int | None,
     owned_directory: str | None,
 ) -> int:
-    """Run a broker until SIGTERM or Ctrl-C.
+    """Run a broker until SIGTERM, SIGHUP or Ctrl-C.
 
     Alone it is a cluster of one, formatted on first start. Prints one line when it accepts connections:
     `ready node=<id> listen=<host:port> pid=<pid>`.
@@ -46,6 +46,7 @@ def start(
     gc.disable()
     from sparklog_server.broker.broker import Broker
     from sparklog_server.config.load import load
+    from sparklog_server.daemon.descriptors import raise_limit, shared
     from sparklog_server.daemon.logs import TraceLog
     from sparklog_server.daemon.server import REFUSALS, Server, entropy, prepare_process
     from sparklog_server.disk.os_disk import OsDisk
@@ -55,13 +56,18 @@ def start(
     log = TraceLog(sys.stderr)
     for warning in loaded.warnings:
         log.trace("warning", text=warning)
-    disk = OsDisk(open_files_max=loaded.settings.sparklog_open_files_max)
+    limit = raise_limit()
+    shares = shared(limit, loaded.settings.sparklog_open_files_max)
+    if shares.files < loaded.settings.sparklog_open_files_max or shares.connections < loaded.settings.max_connections:
+        log.trace("few-descriptors", limit=limit, files=shares.files, connections=shares.connections)
+    disk = OsDisk(open_files_max=shares.files)
     try:
         server = Server(
             loaded.settings,
             disk,
             lambda settings, disk, trace: Broker(settings, disk, entropy=entropy, trace=trace, work_clock=perf_counter_ns),
             log,
+            connections_max=shares.connections,
             parent_pid=owner_pid,
             owned_directory=owned_directory,
         )

@@ -120,7 +120,9 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     socket_receive_buffer_bytes: Annotated[
         int, _int("socket.receive.buffer.bytes", "The socket receive buffer (SO_RCVBUF); -1 leaves it to the system.", -1)
     ] = 102_400
-    socket_listen_backlog_size: Annotated[int, _int("socket.listen.backlog.size", "How many connections may wait to be accepted.", 1)] = 50
+    socket_listen_backlog_size: Annotated[
+        int, _int("socket.listen.backlog.size", "How many connections may wait to be accepted, if the system allows as many.", 1)
+    ] = 1024
     socket_request_max_bytes: Annotated[
         int, _int("socket.request.max.bytes", "The largest request frame, which only a Produce may reach; a larger one disconnects.", 1)
     ] = 104_857_600
@@ -135,11 +137,11 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         _long(
             "queued.max.request.bytes",
             "The bytes of requests, over all sessions, that are only partly here, behind a muted session or in a job. Beyond "
-            "it, sessions in the middle of a request are not read on, the eldest excepted; who adds beyond twice as much is disconnected. "
-            "-1 is without limit, which is Kafka's default.",
+            "it, sessions in the middle of a request are not read on, the eldest excepted; beyond twice as much sessions are disconnected, "
+            "the youngest requests first. -1 is without limit, which is Kafka's default.",
             -1,
         ),
-    ] = 512 * _MIB
+    ] = 64 * _MIB
     sparklog_session_in_flight_max: Annotated[
         int, _int("sparklog.session.in.flight.max", "The unanswered requests of one session beyond which it is no longer read.", 1)
     ] = 64
@@ -147,12 +149,34 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         int,
         _int("sparklog.session.unsent.max.bytes", "The bytes of replies waiting in one session beyond which it is no longer read.", 65_536),
     ] = 64 * _MIB
+    sparklog_reply_memory_max: Annotated[
+        int,
+        _int(
+            "sparklog.reply.memory.max",
+            "The bytes of replies held in memory, over all sessions: being made, or not yet read by their clients. Beyond half of it, "
+            "sessions that hold replies are not served; beyond it, the session that has read nothing for longest is disconnected. Records "
+            "sent from files do not count.",
+            1 * _MIB,
+        ),
+    ] = 64 * _MIB
     max_connections: Annotated[
         int,
         _int(
-            "max.connections", "The connections held at once: who comes then waits. Without limit by default in Kafka.", 0, update=_CLUSTER
+            "max.connections",
+            "The connections held at once. A new one takes the place of the one that has been idle longest; it waits while every one has a "
+            "request in flight. Kafka has no limit by default.",
+            0,
+            update=_CLUSTER,
         ),
     ] = 10_000
+    sparklog_inter_broker_connections_reserve: Annotated[
+        int,
+        _int(
+            "sparklog.inter.broker.connections.reserve",
+            "Where there are several listeners: the connections that only the inter-broker listener may use, at most a quarter of all.",
+            0,
+        ),
+    ] = 64
     max_connections_per_ip: Annotated[
         int, _int("max.connections.per.ip", "The connections one address may hold at once.", 0, update=_CLUSTER)
     ] = INT_MAX

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from sparklog.effects import Run
+from sparklog.effects import FileSlice, Run
 from sparklog.errors import DecodeError, ErrorCode
 from sparklog.model import Instant, LeaderEpoch, Micros, Offset, Ticket
 from sparklog.record.batch import HEADER_SIZE, BatchBuilder, Record, record_size_max
@@ -128,7 +128,7 @@ class Runtime:
         self._gathering: dict[int, None] = {}
         self._replaying: dict[int, None] = {}
         self._timers: Timers[int] = Timers()
-        self._loads: dict[Ticket, tuple[int, _Active]] = {}
+        self._loads: dict[Ticket, tuple[int, _Active, FileSlice]] = {}
         self._reloads: dict[int, tuple[Micros, ShardPartition, LeaderEpoch]] = {}
         self._dropped: dict[int, None] = {}
 
@@ -192,7 +192,8 @@ class Runtime:
             return
         if window is not None:
             ticket = self._tickets()
-            self._loads[ticket] = index, active
+            window.file.retain()
+            self._loads[ticket] = index, active, window
             seed = self._entropy(16)
             self.jobs.append(Run(lambda: read_window(window, seed), ticket))
             return
@@ -210,7 +211,8 @@ class Runtime:
         load = self._loads.pop(ticket, None)
         if load is None:
             return False
-        index, active = load
+        index, active, window = load
+        window.file.release()
         if self._active.get(index) is not active or active.loading is None:
             return True
         if not isinstance(result, Window):

@@ -1,12 +1,13 @@
 """Who may come in: connections are accepted, held back, or closed.
 
-    knocks ─► no slot left (max.connections) ─► stays in the kernel's queue until somebody leaves
+    knocks ─► no slot left ─────────────────► takes the place of the connection that has been idle longest
+          │                                     └─► all have requests in flight: stays in the kernel's queue until one has not
           └─► too many lately, over all ──────► nobody is accepted for a while, then this one is the first
           └─► too many of its address, lately ► held unread for a while, then closed
           └─► too many of its address ────────► closed
 
-Where there are several listeners, that of the brokers is not bound by `max.connections`: whoever comes by it takes the place of the
-connection that was silent longest. So Kafka does.
+There are as many slots as `max.connections` says, or as the process has descriptors for. Where there are several listeners, those of the
+clients leave `sparklog.inter.broker.connections.reserve` slots to that of the brokers, whose connections never give way.
 """
 
 import errno
@@ -19,11 +20,17 @@ from typing import Final
 from sparklog.model import Millis
 from sparklog_server.config.listeners import Listener, joined
 from sparklog_server.config.settings import BrokerSettings
-from sparklog_server.daemon.pump import Pump, Serving
+from sparklog_server.daemon.connection import Connection
+from sparklog_server.daemon.idle import IdleConnections
+from sparklog_server.daemon.pump import Pump, Serving, read_clock
 from sparklog_server.daemon.reactor import Reactor
 
 ACCEPTED_PER_TURN: Final = 64
 ACCEPT_AGAIN_S: Final = 0.1
+LOGGED_EVERY_US: Final = 10_000_000
+"""Connections that are displaced are logged at most this often."""
+_RESERVE_SHARE: Final = 4
+"""The listener of the brokers has at most this part of the slots to itself."""
 OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
@@ -38,6 +45,7 @@ class Admission:
         pump: Pump,
         reactor: Reactor,
         *,
+        connections_max: int,
         after: Callable[[float, Callable[[], None]], None],
         trace: Callable[..., None],
     ) -> None:
@@ -49,7 +57,10 @@ class Admission:
         self._after = after
         self._trace = trace
         self._is_refusing = False
+        self._connections_max = connections_max
+        self._idle = IdleConnections(self._displaceable, lambda one: broker.has_request_in_flight(one.session))
         self._is_full = False  # told, and since then some have always waited
+        self._displaced_logged_us = -LOGGED_EVERY_US
         self._is_ended = False
         self._held_count = 0  # accepted, to be closed when its address has waited long enough
         self._full: list[tuple[Listener, socket.socket]] = []  # not watched, until there is a slot
@@ -73,24 +84,25 @@ class Admission:
         if settings is not self._known:
             self._known = settings
             self._close_excess()
-        if self._full and len(self._pump.connections) < settings.max_connections:
-            full, self._full = self._full, []
-            for listener, bound in full:
-                self._watch(listener, bound)
+        if self._full and any(self._has_slot(listener) for listener, _ in self._full):
+            self._watch_full()
+
+    def _watch_full(self) -> None:
+        full, self._full = self._full, []
+        for listener, bound in full:
+            self._watch(listener, bound)
 
     def _watch(self, listener: Listener, bound: socket.socket) -> None:
         self._reactor.watch(bound.fileno(), partial(self._accept, listener, bound))
 
     def _accept(self, listener: Listener, bound: socket.socket, _events: int) -> None:
-        for _ in range(ACCEPTED_PER_TURN):
+        for accepted in range(ACCEPTED_PER_TURN):
             if not self._has_slot(listener):
-                self._reactor.forget(bound.fileno())
-                if not self._is_full:
-                    reason = f"max.connections={self._broker.settings.max_connections}: the next one waits"
-                    self._trace("connections-full", listener=listener.name, connections=len(self._pump.connections), reason=reason)
-                self._is_full = True
-                self._full.append((listener, bound))
-                return
+                if accepted:
+                    return  # there may be no other newcomer for whom to displace a connection: the reactor knows
+                if not self._displace():
+                    self._hold_back(listener, bound)
+                    return
             try:
                 connected, address = bound.accept()
             except BlockingIOError:
@@ -98,6 +110,8 @@ class Admission:
                 return
             except OSError as error:
                 if error.errno in OUT_OF_RESOURCES:
+                    if self._displace():
+                        return  # the reactor calls again
                     # The one who knocks stays in the queue of the kernel; asking again at once would only burn the processor.
                     self._trace("cannot-accept", connections=len(self._pump.connections), reason=error.strerror)
                     self._accept_none()
@@ -107,18 +121,51 @@ class Admission:
             if not self._knocked(connected, (address[0], address[1]), listener):
                 return
 
+    def _hold_back(self, listener: Listener, bound: socket.socket) -> None:
+        self._reactor.forget(bound.fileno())
+        if not self._is_full:
+            reason = "every connection has a request in flight: the next one waits"
+            self._trace("connections-full", listener=listener.name, connections=len(self._pump.connections), reason=reason)
+        self._is_full = True
+        self._full.append((listener, bound))
+        self._after(ACCEPT_AGAIN_S, self._watch_full)
+
     def _has_slot(self, listener: Listener) -> bool:
-        return len(self._pump.connections) < self._broker.settings.max_connections or self._is_protected(listener.name)
+        held = len(self._pump.connections) + self._held_count
+        slots = self._slots
+        if len(self._sockets) > 1 and not self._is_protected(listener.name):
+            own = self._pump.count_of(self._settings.inter_broker_listener_name)
+            slots -= max(0, min(self._settings.sparklog_inter_broker_connections_reserve, slots // _RESERVE_SHARE) - own)
+        return held < slots
+
+    @property
+    def _slots(self) -> int:
+        return min(self._broker.settings.max_connections, self._connections_max)
+
+    def _displaceable(self) -> list[Connection]:
+        return [one for one in self._pump.connections.values() if not self._is_protected(one.listener)]
+
+    def _displace(self) -> bool:
+        """Close the connection that has been idle longest; False if there is none."""
+        now_us = read_clock().mono_us
+        connection = self._idle.longest(now_us)
+        if connection is None:
+            return False
+        if now_us - self._displaced_logged_us >= LOGGED_EVERY_US:
+            self._displaced_logged_us = now_us
+            reason = f"idle longest of {len(self._pump.connections)} connections"
+            self._trace("connection-displaced", peer=connection.peer_host, listener=connection.listener, reason=reason)
+        connection.close()
+        return True
 
     def _is_protected(self, listener_name: str) -> bool:
         return len(self._sockets) > 1 and listener_name == self._settings.inter_broker_listener_name
 
     def _close_excess(self) -> None:
-        """Close those that were silent longest while there are more than `max.connections`."""
-        connections = self._pump.connections
-        excess = len(connections) - self._broker.settings.max_connections
+        """Close those that were silent longest while there are more than a lowered `max.connections`."""
+        excess = len(self._pump.connections) - self._slots
         if excess > 0:
-            closable = [one for one in connections.values() if not self._is_protected(one.listener)]
+            closable = self._displaceable()
             closable.sort(key=lambda one: one.active_us)
             for connection in closable[:excess]:
                 self._trace("connection-displaced", peer=connection.peer_host, listener=connection.listener, reason="max.connections")
@@ -139,7 +186,7 @@ class Admission:
         now_ms = Millis(time.monotonic_ns() // 1_000_000)
         throttled = self._broker.quotas.connections.connecting(peer[0], settings.max_connection_creation_rate, now_ms)
         if throttled.closed_after_ms:
-            if len(self._pump.connections) + self._held_count >= settings.max_connections:
+            if len(self._pump.connections) + self._held_count >= self._slots:
                 connected.close()
             else:
                 # Unread until its time is over, as Kafka does: who is refused at once comes again at once.
@@ -184,4 +231,3 @@ class Admission:
             if key in self._settings.given and size > 0:
                 connected.setsockopt(socket.SOL_SOCKET, option, size)
         self._pump.accepted(connected, listener.name, peer)
-        self._close_excess()

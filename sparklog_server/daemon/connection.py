@@ -13,10 +13,11 @@ import socket
 from collections.abc import Callable
 from typing import Final, Protocol, cast
 
-from sparklog.effects import Chunk, FileSlice, Steps
+from sparklog.effects import Chunk, FileSlice, Steps, release
 from sparklog.model import SessionId
+from sparklog_server.broker.reply_memory import in_memory
 from sparklog_server.daemon.page_cache import is_resident, read_ahead, read_if_resident
-from sparklog_server.daemon.reactor import READ, WRITE, Reactor
+from sparklog_server.daemon.reactor import PEER_CLOSED, READ, WRITE, Reactor
 from sparklog_server.disk.door import StorageError
 
 READ_AHEAD_BYTES: Final = 1 << 20
@@ -26,12 +27,15 @@ GATHERED_BYTES_MAX: Final = 256 << 10
 # Up to here, reading a slice and gathering it costs less than a sendfile of its own.
 GATHERED_SLICE_BYTES_MAX: Final = 32 << 10
 GATHERED_CHUNKS_MAX: Final = min(os.sysconf("SC_IOV_MAX"), 1024)
+# Less than this in one connection is not counted: a reply that waits for the socket for a moment costs no turn of the broker.
+UNREAD_BYTES_MIN: Final = 1024
 # Tells the kernel that a slice follows at once, so that a reply's first bytes do not travel alone. macOS has no such flag.
 MORE: Final[int] = getattr(socket, "MSG_MORE", 0)
 
 
 class Owner(Protocol):
-    """What a connection tells: bytes may have come, the connection is no more, a file must be read beside the loop first.
+    """What a connection tells: bytes may have come, the connection is no more, its peer has read something, so many bytes of memory wait
+    until it does, a file must be read beside the loop first.
 
     `turn_bytes` is how much of a file may go out before others have their turn.
     """
@@ -41,6 +45,8 @@ class Owner(Protocol):
 
     def readable(self, connection: "Connection") -> None: ...
     def lost(self, connection: "Connection", failure: str) -> None: ...
+    def taken(self, connection: "Connection") -> None: ...
+    def unread(self, connection: "Connection", size: int) -> None: ...
     def read_ahead(self, steps: Steps[bool], done: Callable[[object], None]) -> None: ...
 
 
@@ -50,6 +56,7 @@ class OpenFile(Protocol):
     path: str
 
     def fileno(self) -> int: ...
+    def borrow(self) -> int: ...
 
 
 class Connection:
@@ -70,8 +77,10 @@ class Connection:
         "_owner",
         "_reactor",
         "_resident_limit",
+        "_unread_bytes",
         "_waiting",
         "active_us",
+        "is_half_closed",
         "listener",
         "peer_host",
         "session",
@@ -83,10 +92,12 @@ class Connection:
         self.listener = listener
         self.peer_host = peer_host
         self.socket = connected
-        self.active_us = 0  # on the monotonic clock, when something last came
+        self.active_us = 0  # on the monotonic clock, when something last came or, while it is being answered, went
+        self.is_half_closed = False  # the peer sends no more, and was not being read when it said so
         self._reactor = reactor
         self._owner = owner
         self._waiting: list[Chunk] = []
+        self._unread_bytes = 0  # as last told
         self._events = READ
         # Of the first waiting slice's file: below this position it is in the page cache.
         self._resident_limit = 0
@@ -99,14 +110,21 @@ class Connection:
         reactor.watch(connected.fileno(), self._ready)
 
     def queue(self, chunks: list[Chunk]) -> None:
-        """Send these after what waits already, from the next `flush` on."""
+        """Send these after what waits already, from the next `flush` on; their slices are retained, and released when they are sent."""
         if self._is_open:
             self._waiting += chunks
+        else:
+            release(chunks)
 
     @property
     def reads_cold(self) -> bool:
         """Whether what it is sent has lately come from the disk."""
         return self._cold_bytes > 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has not been closed."""
+        return self._is_open
 
     @property
     def is_sending(self) -> bool:
@@ -135,6 +153,7 @@ class Connection:
         if not self._is_open:
             return
         self._is_open = False
+        release(self._waiting)
         self._waiting = []
         self._reactor.forget(self.socket.fileno())
         self.socket.close()
@@ -142,9 +161,13 @@ class Connection:
 
     def _ready(self, events: int) -> None:
         if events & WRITE:
+            self._owner.taken(self)
             self._send()
         if events & READ and self._is_open:
             self._owner.readable(self)
+        elif events == PEER_CLOSED:
+            self.is_half_closed = True
+            self._settle()
         elif not events & (READ | WRITE):
             # Broken, and we do not read now: the kernel would report it for ever.
             self.close()
@@ -160,11 +183,26 @@ class Connection:
         events = 0
         if not (self._is_muted or self._is_closing or (waiting and _exceeds(waiting, self._owner.unsent_bytes_max))):
             events |= READ
+        elif not self.is_half_closed:
+            events |= PEER_CLOSED
         if waiting and not self._is_reading_ahead:
             events |= WRITE
         if events != self._events:
             self._events = events
             self._reactor.change(self.socket.fileno(), events)
+        if waiting or self._unread_bytes:
+            self._tell_unread()
+
+    def _tell_unread(self) -> None:
+        waiting = self._waiting
+        size = in_memory(waiting)
+        if waiting and type(waiting[0]) is memoryview:
+            size += memoryview(waiting[0].obj).nbytes - len(waiting[0])  # sent in part, and held whole
+        if size < UNREAD_BYTES_MIN:
+            size = 0
+        if size != self._unread_bytes:
+            self._unread_bytes = size
+            self._owner.unread(self, size)
 
     def _send(self) -> None:
         """Send what the socket takes now; the reactor sees to the rest."""
@@ -206,7 +244,9 @@ class Connection:
                     break
                 if len(content) < chunk.length:
                     raise _cut(chunk)
-                waiting[index] = chunk = content
+                waiting[index] = content
+                chunk.file.release()
+                chunk = content
             gathered.append(chunk)
             size += len(chunk)
             if size >= GATHERED_BYTES_MAX:
@@ -236,6 +276,7 @@ class Connection:
         if sent == first.length:
             del self._waiting[0]
             self._resident_limit = 0
+            first.file.release()
         else:
             self._waiting[0] = FileSlice(first.file, first.position + sent, first.length - sent)
         return sent if sent == length else self._owner.turn_bytes
@@ -268,16 +309,14 @@ class Connection:
         # A probe of the loop's own would find what the last answers had read ahead, and the rest would be cold again.
         looks_beyond = self._cold_bytes <= 0
         position, limit = part.position, part.position + length
-        # Its own descriptor: the file's may be taken away meanwhile.
-        descriptor = os.dup(_descriptor(part))
         self._owner.read_ahead(
-            read_ahead(descriptor, position, limit, looks_beyond=looks_beyond),
+            read_ahead(cast(OpenFile, part.file).borrow, position, limit, looks_beyond=looks_beyond),
             lambda result: self._was_read_ahead(part, length, result),
         )
 
     def _was_read_ahead(self, part: FileSlice, length: int, result: object) -> None:
         self._is_reading_ahead = False
-        if isinstance(result, OSError):
+        if isinstance(result, OSError | StorageError):
             self.close(f"read ahead: {result}")
         elif self._is_open:
             # Taken on trust this once: memory so short that it is gone again must not send us round for ever.
@@ -292,12 +331,8 @@ class Connection:
         """The disk works on what is sent next meanwhile, and on the next answer of this size: looking for its end must not wait either."""
         position = part.position + length
         limit = position + min(part.length, READ_AHEAD_BYTES) + READ_BEYOND_BYTES
-        try:
-            descriptor = os.dup(_descriptor(part))
-        except (OSError, StorageError):
-            return  # who sends these bytes will meet it, if it lasts
         self._is_looking_further = True
-        self._owner.read_ahead(read_ahead(descriptor, position, limit), self._looked_further)
+        self._owner.read_ahead(read_ahead(cast(OpenFile, part.file).borrow, position, limit), self._looked_further)
 
     def _looked_further(self, _result: object) -> None:
         self._is_looking_further = False  # a disk that fails is met again by who sends these bytes

@@ -6,6 +6,7 @@ of all that the kernel thinks will be asked for next, 8 MiB on some disks. Where
 
 import errno
 import os
+from collections.abc import Callable
 from typing import Final
 
 from sparklog.effects import Steps
@@ -63,16 +64,18 @@ def read_if_resident(descriptor: int, position: int, length: int) -> bytes | byt
     return content[:size] if os.fstat(descriptor).st_size <= position + size else None
 
 
-def read_ahead(descriptor: int, position: int, limit: int, *, looks_beyond: bool = False) -> Steps[bool]:
-    """Return once `[position, limit)` is in the page cache, as far as memory allows, and close the descriptor. A job in steps. If asked
-    for, tells whether the file is cold further on than the kernel reads ahead by itself (the question makes a page resident).
+def read_ahead(borrow: Callable[[], int], position: int, limit: int, *, looks_beyond: bool = False) -> Steps[bool]:
+    """Return once `[position, limit)` is in the page cache, as far as memory allows. A job in steps. If asked for, tells whether the file
+    is cold further on than the kernel reads ahead by itself (the question makes a page resident).
+
+    `borrow` gives a descriptor of the file, which is closed at the end: a job that waits for its thread holds none. Raises what it raises.
 
     The kernel's own read-ahead sees one who reads in order and takes large pages. Asked by POSIX_FADV_WILLNEED for 2 MiB it takes 512
     small ones, at eight times the processor time, and while it does (0.3 to 0.7 ms) nobody else gets that processor. But it reads ahead
     by as much as the disk is set to (8 MiB on some): requests that a sync of others waits behind, and half a millisecond of one
     processor. So while others are heard, the file is read as if at random, little at a time.
     """
-    at_random = -1
+    descriptor, at_random = borrow(), -1
     try:
         limit = min(limit, os.fstat(descriptor).st_size)
         begin = position

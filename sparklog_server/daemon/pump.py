@@ -6,11 +6,12 @@ system call; a connection that breaks while sending is told to the broker in the
 
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol, cast
 
-from sparklog.effects import Disconnect, Effect, Halt, Reply, Run, Steps, Sync
+from sparklog.effects import Disconnect, Effect, Halt, Reply, Run, Steps, Sync, release
 from sparklog.model import Instant, Micros, Millis, SessionId, Ticket
 from sparklog_server.broker.log_settings import decompress_memory
 from sparklog_server.broker.quotas import ClientQuotas
@@ -36,7 +37,9 @@ class Serving(Protocol):
     def connected(self, session_id: SessionId, listener: str, peer_address: str, now: Instant) -> list[Effect]: ...
     def buffer(self, session_id: SessionId) -> memoryview: ...
     def receive(self, session_id: SessionId, size: int, now: Instant) -> list[Effect]: ...
+    def unread(self, session_id: SessionId, size: int, now: Instant) -> list[Effect]: ...
     def disconnected(self, session_id: SessionId, now: Instant) -> list[Effect]: ...
+    def has_request_in_flight(self, session_id: SessionId) -> bool: ...
     def take_mute_changes(self) -> list[tuple[SessionId, bool]]: ...
     def finished(self, ticket: Ticket, result: object, now: Instant) -> list[Effect]: ...
     def tick(self, now: Instant) -> list[Effect]: ...
@@ -74,6 +77,7 @@ class Pump:
         self._shared_until_us = 0
         self._hears_until_us = 0
         self.connections: dict[SessionId, Connection] = {}
+        self._counts: Counter[str] = Counter()  # of connections by listener
         self._broker = broker
         self._reactor = reactor
         self._trace = trace
@@ -84,6 +88,7 @@ class Pump:
         self._syncer = Syncer(disk, reactor.post, self._synced)
         self._last_session = 0
         self._lost: list[SessionId] = []
+        self._unread: dict[SessionId, int] = {}  # not yet told to the broker
         self._is_in_turn = False
 
     # -- the broker's life and time
@@ -121,6 +126,7 @@ class Pump:
         now = read_clock()
         connection = self.connections[session] = Connection(session, connected, listener, peer_host, self._reactor, self)
         connection.active_us = now.mono_us
+        self._counts[listener] += 1
         self._carry_out(self._broker.connected(session, listener, f"{peer_host}:{peer_port}", now), now)
 
     def readable(self, connection: Connection) -> None:
@@ -152,11 +158,26 @@ class Pump:
         if failure:
             self._trace("reply-broken-off", peer=connection.peer_host, reason=failure)
         del self.connections[connection.session]
+        self._counts[connection.listener] -= 1
         if connection is self._heard:
             self._heard = None
         self._lost.append(connection.session)
         if not self._is_in_turn:
             self._carry_out([], read_clock())
+
+    def taken(self, connection: Connection) -> None:
+        """The peer has read some of what waited for it."""
+        connection.active_us = time.monotonic_ns() // 1000
+
+    def unread(self, connection: Connection, size: int) -> None:
+        """So many bytes of memory wait to be read by the peer: the broker hears of it as of a connection that has closed."""
+        self._unread[connection.session] = size
+        if not self._is_in_turn:
+            self._carry_out([], read_clock())
+
+    def count_of(self, listener: str) -> int:
+        """How many connections came by this listener."""
+        return self._counts[listener]
 
     def hears_others(self) -> bool:
         """Whether somebody who reads nothing cold was heard lately, who should not have to wait for one who does. For any thread."""
@@ -171,10 +192,10 @@ class Pump:
         self._reads.run(partial(take_calmly, steps, self.hears_others), done)
 
     def close_idle(self, idle_us_max: int) -> None:
-        """Close the connections that have sent nothing for so long, and to which nothing is being sent."""
+        """Close the connections that have sent nothing, and read nothing of what waits for them, for so long."""
         oldest_us = read_clock().mono_us - idle_us_max
         for connection in list(self.connections.values()):
-            if connection.active_us < oldest_us and not connection.is_sending:
+            if connection.active_us < oldest_us:
                 connection.close()
 
     # -- effects
@@ -199,6 +220,8 @@ class Pump:
                         connection.queue(effect.chunks)
                         if not replied or replied[-1] is not connection:
                             replied.append(connection)
+                    else:
+                        release(effect.chunks)
                 else:
                     self._carry_out_rare(effect)
             for connection in replied:
@@ -208,9 +231,13 @@ class Pump:
             for session, is_muted in dict(self._broker.take_mute_changes()).items():
                 if session in self.connections:
                     self.connections[session].mute(is_muted=is_muted)
-            if not self._lost:
+            if self._unread:
+                session, size = self._unread.popitem()
+                effects = self._broker.unread(session, size, now)
+            elif self._lost:
+                effects = self._broker.disconnected(self._lost.pop(), now)
+            else:
                 break
-            effects = self._broker.disconnected(self._lost.pop(), now)
         self._is_in_turn = False
 
     def _carry_out_rare(self, effect: Effect) -> None:
@@ -223,9 +250,12 @@ class Pump:
                     self._long_jobs.run(partial(_work_calmly, job, self.hears_others), done)
                 else:
                     self._jobs.run(job, done, in_steps=in_steps, session=session, memory_bytes=memory_bytes)
-            case Disconnect(session):
+            case Disconnect(session, _, is_at_once):
                 if session in self.connections:
-                    self.connections[session].close_when_sent()
+                    if is_at_once:
+                        self.connections[session].close()
+                    else:
+                        self.connections[session].close_when_sent()
             case Halt(reason):
                 raise Halted(reason)
             case _:

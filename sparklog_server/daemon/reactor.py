@@ -19,6 +19,8 @@ from typing import Final, Protocol
 
 READ: Final = 1  # EPOLLIN and POLLIN
 WRITE: Final = 4  # EPOLLOUT and POLLOUT
+PEER_CLOSED: Final = getattr(select, "EPOLLRDHUP", 0)
+"""The peer sends no more, reported also where READ is not asked for. Linux alone tells."""
 EVENTS_PER_TURN: Final = 256
 SHORT_WAIT_NS: Final = 150_000
 """A wait that ended within this was short: the next one is begun awake."""

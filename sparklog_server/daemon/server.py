@@ -1,10 +1,11 @@
 """A broker on its sockets, from bind to exit.
 
-    bind ─► open directories, join the quorum ─► listen, say ready ─► serve ─► SIGTERM: listen no more, stop the broker ─► exit 0
+    bind ─► open directories, join the quorum ─► listen, say ready ─► serve ─► a signal: listen no more, stop the broker ─► exit 0
       │          │                                                      │
       └──────────┴── said on stderr, exit 1                             └── a bug or a halt: the last lines of the log, exit 1
 
-A second signal ends the process at once.
+SIGTERM, SIGINT and SIGHUP stop the broker cleanly. A second SIGTERM or SIGINT ends the process at once; SIGHUP never does, because
+systemd may send it together with SIGTERM. A broker started with SIGHUP ignored, as nohup does, ignores it.
 """
 
 import contextlib
@@ -12,7 +13,6 @@ import ctypes
 import errno
 import gc
 import os
-import resource
 import shutil
 import signal
 import socket
@@ -43,7 +43,7 @@ IDLE_SWEEPS: Final = 8
 SWITCH_INTERVAL_S: Final = 0.0005
 # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of glibc: the memory of a large frame is kept for the next one. Given back and asked for again with
 # each frame, its page faults were half of all processor time while librdkafka wrote batches of 1 MB: 1.5 s/GB, 0.7 without them.
-MALLOC_OPTIONS: Final = ((-1, 16 << 20), (-3, 8 << 20))
+MALLOC_OPTIONS: Final = ((-1, 16 << 20), (-3, 4 << 20))
 
 # What keeps a broker from starting and can be told in a sentence; anything else is a bug.
 REFUSALS: Final = (SparklogError, StorageError, DirectoryRefused, CheckpointCorrupt, ElectionStateCorrupt)
@@ -65,6 +65,7 @@ class Server:
         make_broker: MakeBroker,
         log: TraceLog,
         *,
+        connections_max: int,
         parent_pid: int | None = None,
         owned_directory: str | None = None,
     ) -> None:
@@ -79,9 +80,17 @@ class Server:
         self._chores: list[tuple[float, int, Callable[[], None]]] = []
         self._chore_numbers = count()
         self._admission = Admission(
-            self._sockets, self._settings, self._broker, self._pump, self._reactor, after=self._after, trace=log.trace
+            self._sockets,
+            self._settings,
+            self._broker,
+            self._pump,
+            self._reactor,
+            connections_max=connections_max,
+            after=self._after,
+            trace=log.trace,
         )
         self._is_stop_wanted = False
+        self._was_signalled = False  # by SIGTERM or SIGINT
         self._is_stopping = False
         if parent_pid is not None:
             self._watch_parent(Parent(parent_pid, self._reactor, self._want_stop))
@@ -92,6 +101,8 @@ class Server:
         signal.set_wakeup_fd(self._reactor.wake_descriptor, warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, self._signalled)
         signal.signal(signal.SIGINT, self._signalled)
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+            signal.signal(signal.SIGHUP, self._signalled)
         try:
             self._pump.start()
             while not self._broker.is_ready and not self._is_stop_wanted:
@@ -138,9 +149,11 @@ class Server:
         self._log.trace("ready", node=self._settings.node_id, listeners=",".join(map(str, self._settings.listeners)))
         print(f"ready node={self._settings.node_id} listen={joined(first.host, first.port)} pid={os.getpid()}", flush=True)
 
-    def _signalled(self, _number: int, _frame: object) -> None:
-        if self._is_stop_wanted:
-            os._exit(1)
+    def _signalled(self, number: int, _frame: object) -> None:
+        if number != signal.SIGHUP:
+            if self._was_signalled:
+                os._exit(1)
+            self._was_signalled = True
         self._want_stop()
 
     def _want_stop(self) -> None:
@@ -187,10 +200,7 @@ class Server:
 
 
 def prepare_process() -> None:
-    """What a broker asks of its process: as many descriptors as it may have, short turns for other threads, memory kept for the next."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard and sys.platform == "linux":
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    """What a broker asks of its process: short turns for other threads, memory kept for the next."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     with contextlib.suppress(OSError, AttributeError):  # another allocator than glibc's has its own ways
         mallopt = ctypes.CDLL(None).mallopt

@@ -27,6 +27,16 @@ class StorageError(Exception):
         self.is_full = is_full
 
 
+class OutOfDescriptors(StorageError):
+    """The process, or the system, has no descriptor left: not the disk's fault. Nothing was changed, and the same call may succeed later.
+
+    It counts as `is_full`, which has the same remedy: to try again.
+    """
+
+    def __init__(self, path: str, call: str, reason: str) -> None:
+        super().__init__(path, call, reason, is_full=True)
+
+
 class DirectoryInUse(StorageError):
     """Another process holds the lock of this directory."""
 
@@ -49,8 +59,17 @@ class DiskFile(Protocol):
     def truncate(self, size: int) -> None:
         """Cut the file to `size` bytes, which must not exceed what it has."""
 
+    def pin(self) -> None:
+        """Open it now and keep it open until `close`, since its name is about to change. Raises StorageError."""
+
+    def retain(self) -> None:
+        """Keep the file readable after `close`, until the `release` that belongs to this call."""
+
+    def release(self) -> None:
+        """The reader that called `retain` is done; the last one closes a file that its owner has closed."""
+
     def close(self) -> None:
-        """Forget the handle; a slice that still holds the file keeps it readable."""
+        """The owner is done with the file: it closes at once, or with the last `release`."""
 
 
 class Disk(Protocol):

@@ -12,20 +12,26 @@ import os
 import shutil
 import stat
 import sys
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from threading import Lock, get_ident
 from types import TracebackType
+from typing import TypeVar
 
-from .door import Buffer, DirectoryInUse, DiskFile, StorageError
+from .door import Buffer, DirectoryInUse, DiskFile, OutOfDescriptors, StorageError
 
 OPEN_FILES_MAX = 512
 SYNC_ONE_BY_ONE_MAX = 32  # above it one syncfs is cheaper: 500 files take 3–7 ms instead of 73 ms
 LOCK_NAME = ".lock"
 ASIDE_SUFFIX = ".tmp"
+OUT_OF_DESCRIPTORS = frozenset((errno.EMFILE, errno.ENFILE))
+_WAIT_FOR_DESCRIPTOR_S = 0.02
 _CLOSED = -1
+_Made = TypeVar("_Made")
 
 
 class _Storage:
@@ -46,6 +52,8 @@ class _Storage:
 
 
 def _storage_error(path: str, call: str, error: OSError) -> StorageError:
+    if error.errno in OUT_OF_DESCRIPTORS:
+        return OutOfDescriptors(path, call, error.strerror or str(error))
     return StorageError(path, call, error.strerror or str(error), is_full=error.errno in (errno.ENOSPC, errno.EDQUOT))
 
 
@@ -62,9 +70,9 @@ def _unless_gone(path: str) -> Iterator[None]:
 class OsFile:
     """A file of the operating system, its descriptor opened on need.
 
-    Invariants: only `[0, size)` counts, whatever a failed write left behind it; after `close` the descriptor is no longer taken away by the
-    bound on open files, goes when the last slice that holds this object does, and is never opened again. Other threads than the loop's may
-    read it; what they opened is theirs alone.
+    Invariants: only `[0, size)` counts, even if a failed write left bytes behind it; a file that is closed or pinned keeps its descriptor
+    regardless of the bound on open files; the descriptor of a closed file goes with the last `release` and is never opened again. Other
+    threads than the loop's may read it; what they opened is theirs alone.
     """
 
     __slots__ = (
@@ -74,9 +82,11 @@ class OsFile:
         "_has_new_name",
         "_is_of_job",
         "_place",
+        "_retained",
         "_seen_size",
         "_was_read",
         "is_closed",
+        "is_pinned",
         "path",
         "size",
     )
@@ -85,11 +95,13 @@ class OsFile:
         self.path = path
         self.size = size
         self.is_closed = False
+        self.is_pinned = False
         self._disk = disk
         self._fd = _CLOSED
         self._has_new_name = has_new_name
         self._is_of_job = not disk.is_loop
         self._place = place
+        self._retained = 0
         self._seen_size = size
         self._was_read = False
 
@@ -135,6 +147,10 @@ class OsFile:
         self._was_read = True
         return self._fd if self._fd >= 0 else self._disk.open_descriptor(self)
 
+    def borrow(self) -> int:
+        """A descriptor for one call of another thread, which closes it. Raises StorageError."""
+        return self._disk.borrow_descriptor(self)
+
     def truncate(self, size: int) -> None:
         """Cut the file to `size` bytes, which must not exceed what it has."""
         assert size <= self.size, self.path
@@ -142,9 +158,31 @@ class OsFile:
             os.ftruncate(self.fileno(), size)
         self.size = size
 
+    def pin(self) -> None:
+        """Open it now and keep it open until `close`, since its name is about to change. Raises StorageError."""
+        self.fileno()
+        self.is_pinned = True
+
+    def retain(self) -> None:
+        """Keep the file readable after `close`, until the `release` that belongs to this call."""
+        self._retained += 1
+
+    def release(self) -> None:
+        """The reader that called `retain` is done; the last one closes a file that its owner has closed."""
+        self._retained -= 1
+        assert self._retained >= 0, self.path
+        if self.is_closed and not self._retained:
+            self._disk.take_descriptor(self)
+
     def close(self) -> None:
-        """Forget the handle; a slice that still holds the file keeps it readable."""
+        """The owner is done with the file: it closes at once, or with the last `release`."""
+        if self._retained and self._fd < 0 and not self.is_closed:
+            # Its name may soon be another file's. A slice of a file that cannot be opened now fails when it is sent.
+            with contextlib.suppress(StorageError):
+                self.fileno()
         self.is_closed = True
+        if not self._retained:
+            self._disk.take_descriptor(self)
 
     def __del__(self) -> None:
         fd, self._fd = self._fd, _CLOSED
@@ -199,15 +237,56 @@ class OsDisk:
         with self._guard:
             file._fd = fd
             self._open.append(weakref.ref(file))
-            self._take_away()
+            self._take_away(self._open_files_max)
         return fd
 
     def borrow_descriptor(self, file: OsFile) -> int:
         """A descriptor of a file of the loop's for one call of another thread, which closes it."""
+
+        def borrowed() -> int:
+            with self._guard:
+                return os.dup(file._fd) if file._fd >= 0 else self._opened(file)
+
+        return self._with_descriptor(borrowed)
+
+    def take_descriptor(self, file: OsFile) -> None:
+        """Close the descriptor of a file that has no reader left; no other thread is duplicating it meanwhile."""
         with self._guard:
-            return os.dup(file._fd) if file._fd >= 0 else self._open_anew(file)
+            fd, file._fd = file._fd, _CLOSED
+        if fd >= 0:
+            os.close(fd)
+
+    def _with_descriptor(self, call: Callable[[], _Made]) -> _Made:
+        """Make a call that takes a descriptor. Where there is none, the loop takes one from idle files, and another thread waits for one.
+
+        Raises what the call raises; on the loop, where no file is idle, also OutOfDescriptors or OSError for want of a descriptor.
+        """
+        while True:
+            try:
+                return call()
+            except OSError as error:
+                if error.errno not in OUT_OF_DESCRIPTORS:
+                    raise
+                refusal: OSError | OutOfDescriptors = error
+            except OutOfDescriptors as error:
+                refusal = error
+            if self.is_loop:
+                if not self._give_back_idle():
+                    raise refusal
+            else:
+                time.sleep(_WAIT_FOR_DESCRIPTOR_S)
+
+    def _give_back_idle(self) -> bool:
+        """Close half of the descriptors of files, those not used lately first; whether there was one to close."""
+        with self._guard:
+            count = len(self._open)
+            self._take_away(count // 2)
+            return len(self._open) < count
 
     def _open_anew(self, file: OsFile, flags: int | None = None) -> int:
+        return self._with_descriptor(lambda: self._opened(file, flags))
+
+    def _opened(self, file: OsFile, flags: int | None = None) -> int:
         if file.is_closed:
             # Its path may name another file by now: a topic was deleted, and another has its name.
             raise StorageError(file.path, "open", "the file was closed meanwhile")
@@ -216,13 +295,13 @@ class OsDisk:
         with _Storage(file.path, "open"):
             return os.open(file.path, flags | os.O_CLOEXEC, 0o644)
 
-    def _take_away(self) -> None:
+    def _take_away(self, count_max: int) -> None:
         for _ in range(2 * len(self._open)):
-            if len(self._open) <= self._open_files_max:
+            if len(self._open) <= count_max:
                 return
             reference = self._open.popleft()
             file = reference()
-            if file is None or file.is_closed or file._fd < 0:
+            if file is None or file.is_closed or file.is_pinned or file._fd < 0:
                 continue
             if file._was_read or file.size != file._seen_size:
                 file._was_read = False
@@ -236,7 +315,7 @@ class OsDisk:
         """A small file, whole; None if there is none."""
         with _Storage(path, "read"):
             try:
-                with open(path, "rb", buffering=0) as file:  # noqa: PTH123
+                with self._with_descriptor(lambda: open(path, "rb", buffering=0)) as file:  # noqa: PTH123
                     return file.readall()
             except FileNotFoundError:
                 return None
@@ -254,6 +333,8 @@ class OsDisk:
             with contextlib.suppress(OSError):
                 Path(aside).unlink()
             raise
+        if not self.is_loop:
+            self.take_descriptor(file)  # a job may write many of them, and none falls under the bound on open files
         return file
 
     def write(self, path: str, content: bytes) -> None:
@@ -292,7 +373,7 @@ class OsDisk:
             target = Path(path)
             with _Storage(path, "remove"), contextlib.suppress(FileNotFoundError):
                 if target.is_dir() and not target.is_symlink():
-                    shutil.rmtree(target)
+                    self._with_descriptor(partial(shutil.rmtree, target))
                     parents = {one: None for one in parents if one != path and not one.startswith(f"{path}/")}
                 else:
                     target.unlink()
@@ -304,7 +385,7 @@ class OsDisk:
         """The names in a directory, sorted; empty if it is missing, or none."""
         with _Storage(directory, "list"):
             try:
-                return sorted(os.listdir(directory))  # noqa: PTH208
+                return sorted(self._with_descriptor(lambda: os.listdir(directory)))  # noqa: PTH208
             except (FileNotFoundError, NotADirectoryError):
                 return []
 
@@ -361,9 +442,13 @@ class OsDisk:
             file._has_new_name = False
 
     def _sync_content(self, file: OsFile) -> None:
+        def duplicated() -> int:
+            with self._guard:
+                return os.dup(file._fd) if file._fd >= 0 else os.open(file.path, os.O_RDWR | os.O_CLOEXEC)
+
         fd = _CLOSED
-        with self._guard, _unless_gone(file.path), _Storage(file.path, "sync"):
-            fd = os.dup(file._fd) if file._fd >= 0 else os.open(file.path, os.O_RDWR | os.O_CLOEXEC)
+        with _unless_gone(file.path), _Storage(file.path, "sync"):
+            fd = self._with_descriptor(duplicated)
         if fd == _CLOSED:
             return
         try:
@@ -384,7 +469,7 @@ class OsDisk:
         if _syncfs is None or directory is None:
             return False
         with _Storage(directory, "sync"):
-            fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fd = self._directory_descriptor(directory)
             try:
                 if _syncfs(fd) != 0:
                     number = ctypes.get_errno()
@@ -393,9 +478,13 @@ class OsDisk:
                 os.close(fd)
         return True
 
+    def _directory_descriptor(self, directory: str) -> int:
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+        return self._with_descriptor(lambda: os.open(directory, flags))
+
     def _sync_directory(self, directory: str) -> None:
         with _Storage(directory, "sync"):
-            fd = os.open(directory or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fd = self._directory_descriptor(directory or ".")
             try:
                 os.fsync(fd)
             finally:

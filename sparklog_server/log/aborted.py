@@ -101,8 +101,7 @@ class _Twins(Sequence[Segment]):
         if twin is None:
             segment, _, size = self._parts[index]
             twin = Segment.open(self._disk, segment.directory, segment.base_offset)
-            twin.file.pread(0, 1)
-            twin.file.close()  # it is open now, and a closed file is not taken away by the bound on open files
+            twin.file.pin()
             twin.file.size = min(twin.file.size, size)
             twin.settle()
             self._twins[index] = twin

@@ -345,7 +345,7 @@ class Segment:
             self.index.saved_count = self.time_index.saved_count = -1  # its files were not copied
 
     def close(self) -> None:
-        """Forget the files; slices of them stay readable."""
+        """Close the files; retained slices of them stay readable."""
         self.file.close()
         self._stored = None
         if self.txn_index is not None:

@@ -93,11 +93,12 @@ class Segments:
         self.is_swapping = False
         for segment in self.all:
             if segment.base_offset == base_offset:
-                segment.file = self._disk.open(segment.path(LOG_SUFFIX))
+                pinned, segment.file = segment.file, self._disk.open(segment.path(LOG_SUFFIX))
+                pinned.close()
                 segment.settle()
 
     def retire(self, count: int) -> Sequence[Segment]:
-        """Take the oldest ones out, and close them; slices of them stay readable."""
+        """Take the oldest ones out, and close them; retained slices of them stay readable."""
         retired, self.all[:count] = self.all[:count], []
         self.places.clear()
         for segment in retired:

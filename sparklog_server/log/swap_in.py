@@ -40,15 +40,14 @@ class Cleaned(NamedTuple):
 
 
 def take_over(disk: Disk, cleaned: Cleaned, replaced: Sequence[Segment]) -> Segment:
-    """The new segment, open under its `.cleaned` name; the old ones are closed, slices of them stay readable. Raises StorageError."""
+    """The new segment, open under its `.cleaned` name; the old ones are closed, retained slices of them stay readable.
+
+    Raises StorageError.
+    """
     file = disk.open(f"{cleaned.directory}/{file_name(cleaned.base_offset, LOG_SUFFIX)}{CLEANED_SUFFIX}")
-    # The names change under these handles: what is closed while it is open keeps its descriptor, and is never opened by name again.
-    # Each at once, for the next that is opened may take away the descriptor of what is not closed.
+    file.pin()  # the name changes under this handle
     for segment in replaced:
-        segment.file.pread(0, 1)
         segment.close()
-    file.pread(0, 1)
-    file.close()
     segment = Segment(disk, cleaned.directory, cleaned.base_offset, file)
     segment.index, segment.time_index = cleaned.offset_index, cleaned.time_index
     segment.max_timestamp, segment.max_timestamp_offset = cleaned.max_timestamp, cleaned.max_timestamp_offset

@@ -143,8 +143,7 @@ class TimeSearch:
         twin = self._twins.get(index)
         if twin is None:
             twin = Segment.open(self._disk, part.segment.directory, part.segment.base_offset)
-            twin.file.pread(0, 1)
-            twin.file.close()  # it is open now, and a closed file is not taken away by the bound on open files
+            twin.file.pin()
             twin.file.size = min(twin.file.size, part.size)
             twin.settle()
             twin.max_timestamp, twin.max_timestamp_offset = part.known

@@ -11,11 +11,14 @@ from collections.abc import Callable
 from sparklog.effects import Sync
 from sparklog.errors import without_frames
 from sparklog.model import Instant, Micros, Offset, Ticket, TopicPartition, Uuid, earlier
-from sparklog_server.disk.door import DiskFile, StorageError
+from sparklog_server.disk.door import DiskFile, OutOfDescriptors, StorageError
 from sparklog_server.log.log_dir import LogDir
 from sparklog_server.replica.partition import LINGER_US, Partition
 
 Trace = Callable[..., None]
+
+_AGAIN_US = 100_000
+"""After which time a sync is begun again for which there was no descriptor."""
 
 
 class Directory:
@@ -120,6 +123,12 @@ class Directory:
             if partition in self.partitions:
                 try:
                     partition_files, end_offset = partition.begin_sync()
+                except OutOfDescriptors:
+                    self._in_flight = []
+                    if self.sync_at_us is not None:
+                        self.sync_at_us = Micros(self.sync_at_us + _AGAIN_US)
+                    self._is_awaited = False
+                    return None
                 except StorageError as error:
                     self.storage_failed(error)
                     return None
@@ -163,6 +172,8 @@ class Directory:
         """The checkpoint in flight is on disk, or never will be."""
         self._is_checkpointing = False
         starts, self._checkpointed_starts = self._checkpointed_starts, []
+        if isinstance(error, OutOfDescriptors):
+            self.checkpoint_now(now)
         if error is not None:
             self.storage_failed(error)
             return
@@ -220,7 +231,10 @@ class Directory:
         return {partition.topic_partition: partition.high_watermark for partition in self.partitions}
 
     def storage_failed(self, error: StorageError) -> None:
-        """The disk refused: every partition here goes offline."""
+        """The disk refused: every partition here goes offline. A want of descriptors is not the disk's fault."""
+        if isinstance(error, OutOfDescriptors):
+            self._trace("out-of-descriptors", path=self.log_dir.path, reason=str(error))
+            return
         if self.error is None:
             self.error = without_frames(error)
             self._failed.append(self.log_dir.directory_id)

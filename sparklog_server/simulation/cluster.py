@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 
-from sparklog.effects import Chunk, Disconnect, Effect, FileSlice, Halt, Reply, Run, SendTo, Sync
+from sparklog.effects import Chunk, Disconnect, Effect, FileSlice, Halt, Reply, Run, SendTo, Sync, release
 from sparklog.errors import without_frames
 from sparklog.model import SessionId, Ticket
 from sparklog.wire.header import decode_reply, encode_request
@@ -217,12 +217,13 @@ class SimulatedNode:
                     connection = self._connections.get(session)
                     if connection is not None:
                         self._reply(connection, chunks)
+                    release(chunks)
                 case Sync(ticket, files, _):
                     self.syncs += 1
                     self._later(_SYNC_DELAY_US, partial(self._finish, ticket, partial(self.disk.sync, files)))
                 case Run(_, ticket):
                     self._later(_JOB_DELAY_US, partial(self._finish, ticket, effect.work))
-                case Disconnect(session, _):
+                case Disconnect(session, _, _):
                     connection = self._connections.pop(session, None)
                     if connection is not None:
                         connection.is_closed = True

@@ -65,7 +65,7 @@ class _Content:
 class SimulatedFile:
     """An open file of a `SimulatedDisk`. It dies with the process that a crash ends."""
 
-    __slots__ = ("_boot", "_disk", "content", "path", "place", "size")
+    __slots__ = ("_boot", "_disk", "_is_closed", "_retained", "content", "path", "place", "size")
 
     def __init__(self, disk: "SimulatedDisk", path: str, content: _Content, *, place: str | None = None) -> None:
         self.path = path
@@ -74,6 +74,8 @@ class SimulatedFile:
         self.size = len(content.live)
         self._disk = disk
         self._boot = disk.boot
+        self._is_closed = False
+        self._retained = 0
 
     def append(self, data: Buffer) -> int:
         """Write `data` at the end, whole, and return the position where it begins; nothing is written on failure."""
@@ -97,11 +99,26 @@ class SimulatedFile:
         self.content.truncate(size)
         self.size = size
 
+    def pin(self) -> None:
+        """A name that changes does not matter to this file."""
+
+    def retain(self) -> None:
+        """Keep the file readable after `close`, until the `release` that belongs to this call."""
+        self._retained += 1
+
+    def release(self) -> None:
+        """The reader that called `retain` is done; the last one closes a file that its owner has closed."""
+        self._retained -= 1
+        assert self._retained >= 0, self.path
+
     def close(self) -> None:
-        """Forget the handle; a slice that still holds the file keeps it readable."""
+        """The owner is done with the file: it closes at once, or with the last `release`."""
+        self._is_closed = True
 
     def check(self, call: str) -> None:
         """Raise what the disk's fault says for this call. Raises StorageError."""
+        if self._is_closed and not self._retained and call != "sync":
+            raise StorageError(self.path, call, "the file was closed meanwhile")
         assert self._boot == self._disk.boot, f"{self.path}: {call} through a handle from before the crash"
         self._disk.check(call, self.path)
 

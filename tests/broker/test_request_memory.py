@@ -104,6 +104,19 @@ def test_who_adds_beyond_twice_the_limit_is_closed_and_the_memory_is_free_again(
     assert held(world) == 0
 
 
+def test_the_eldest_request_comes_to_its_end_however_much_younger_ones_hold() -> None:
+    world = a_world(**{"queued.max.request.bytes": "1500000"})
+    world.create(world.node.connect(), "t")
+    ((eldest, rest),) = begin(world, 1, size=100_000)
+    younger = begin(world, 6, size=300_000)
+    eldest.send_bytes(rest)
+    assert not eldest.is_closed
+    assert any(connection.is_closed for connection, _ in younger)
+    assert held(world) <= 3_000_000
+    world.settle()
+    assert listed_end(world) == (0, 1)
+
+
 def test_what_waits_behind_a_muted_session_is_counted_until_it_has_run() -> None:
     world = a_world()
     client = world.node.connect()

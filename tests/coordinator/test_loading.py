@@ -20,6 +20,12 @@ class Memory:
     def pread(self, position: int, length: int) -> bytes:
         return self._content[position : position + length]
 
+    def retain(self) -> None:
+        """Memory has no descriptor."""
+
+    def release(self) -> None:
+        """Memory has no descriptor."""
+
 
 def window_of(*batches: bytes | bytearray, length: int | None = None) -> FileSlice:
     content = b"".join(batches)

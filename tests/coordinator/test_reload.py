@@ -189,6 +189,12 @@ class _Memory:
     def pread(self, position: int, length: int) -> bytes:
         return self._content[position : position + length]
 
+    def retain(self) -> None:
+        """Memory has no descriptor."""
+
+    def release(self) -> None:
+        """Memory has no descriptor."""
+
 
 def run(seed: int, steps: int) -> None:
     history = History(seed)

@@ -31,6 +31,12 @@ class Memory:
     def pread(self, position: int, length: int) -> bytes:
         return self.content[position : position + length]
 
+    def retain(self) -> None:
+        """Memory has no descriptor."""
+
+    def release(self) -> None:
+        """Memory has no descriptor."""
+
 
 class ListPartition:
     """A led partition whose batches are kept in a list; `commit` moves its high watermark."""

@@ -9,19 +9,27 @@ import struct
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+from sparklog.wire.header import encode_request
+from sparklog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
 PATIENCE_S = 20
 API_VERSIONS = struct.pack(">ihhih1s", 11, 18, 0, 7, 1, b"t")
 
 
 class BrokerProcess:
-    """`sparklog start` with these arguments; killed at the end of the `with` block if it still runs."""
+    """`sparklog start` with these arguments; killed at the end of the `with` block if it still runs.
 
-    def __init__(self, *arguments: str, flags: tuple[str, ...] = ()) -> None:
-        program = "import sys; from sparklog_server.cli.main import main; sys.exit(main())"
+    `descriptors` is its hard limit of them.
+    """
+
+    def __init__(self, *arguments: str, flags: tuple[str, ...] = (), descriptors: int | None = None) -> None:
+        limited = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({descriptors}, {descriptors})); " if descriptors else ""
+        program = f"{limited}import sys; from sparklog_server.cli.main import main; sys.exit(main())"
         self.child = subprocess.Popen(
             [sys.executable, *flags, "-c", program, "start", *arguments],
             stdin=subprocess.DEVNULL,
@@ -69,9 +77,9 @@ class BrokerProcess:
         self.stderr.close()
 
 
-def broker(data_dir: Path, *arguments: str) -> BrokerProcess:
+def broker(data_dir: Path, *arguments: str, descriptors: int | None = None) -> BrokerProcess:
     """A broker on a port of its own."""
-    return BrokerProcess("--data-dir", str(data_dir), "--listen", "127.0.0.1:0", *arguments)
+    return BrokerProcess("--data-dir", str(data_dir), "--listen", "127.0.0.1:0", *arguments, descriptors=descriptors)
 
 
 def is_served(connection: socket.socket) -> bool:
@@ -101,6 +109,24 @@ def receive_until_closed(connection: socket.socket, *, at_most: int = 1 << 20) -
     except ConnectionResetError:
         pass
     return received
+
+
+def fetch_frame(topic: str, *, max_wait_ms: int = 0) -> bytes:
+    """A request for all records of partition 0."""
+    wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 30)
+    topics = [FetchTopic(topic=topic, partitions=[wanted])]
+    request = FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=1 << 30, topics=topics)
+    (frame,) = encode_request(request, 12, 1, "t")
+    assert isinstance(frame, bytes)
+    return frame
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    """Return when the claim holds; fails after the usual patience."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < deadline_s
+        select.select([], [], [], 0.01)
 
 
 def wait_until_gone(pid: int) -> None:

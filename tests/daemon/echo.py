@@ -28,6 +28,7 @@ class Echo:
         self.gone: list[SessionId] = []
         self.finished_results: list[object] = []
         self.answered = 0
+        self.unread_bytes: dict[SessionId, int] = {}
         self._file = file
         self._buffer = bytearray(1 << 18)
         self._mute_changes: list[tuple[SessionId, bool]] = []
@@ -49,9 +50,16 @@ class Echo:
             effects += self._answer(session_id, *line.split(b" "))
         return effects
 
+    def unread(self, session_id: SessionId, size: int, now: Instant) -> list[Effect]:
+        self.unread_bytes[session_id] = size
+        return []
+
     def disconnected(self, session_id: SessionId, now: Instant) -> list[Effect]:
         self.gone.append(session_id)
         return []
+
+    def has_request_in_flight(self, session_id: SessionId) -> bool:
+        return False
 
     def take_mute_changes(self) -> list[tuple[SessionId, bool]]:
         changes, self._mute_changes = self._mute_changes, []
@@ -83,6 +91,7 @@ class Echo:
         match word:
             case b"slice":
                 assert self._file is not None
+                self._file.retain()
                 return [Reply(session, [HEADER, FileSlice(self._file, *map(int, arguments))])]
             case b"mute":
                 self._mute_changes.append((session, True))

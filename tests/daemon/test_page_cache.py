@@ -32,7 +32,7 @@ def _opened(path: Path) -> int:
 
 def test_a_range_that_was_read_ahead_is_resident_and_the_file_cold_further_on(cold: Path) -> None:
     def read() -> None:
-        assert take_all(read_ahead(_opened(cold), MIB, 3 * MIB, looks_beyond=True))
+        assert take_all(read_ahead(lambda: _opened(cold), MIB, 3 * MIB, looks_beyond=True))
 
     assert is_resident_after(read, _opened(cold), MIB, 2 * MIB)
 
@@ -40,7 +40,7 @@ def test_a_range_that_was_read_ahead_is_resident_and_the_file_cold_further_on(co
 def test_a_range_that_is_read_while_others_are_heard_is_resident_and_nothing_beyond_it(cold: Path) -> None:
     def read() -> None:
         began_s = time.monotonic()
-        assert take_calmly(read_ahead(_opened(cold), MIB, 3 * MIB, looks_beyond=True), lambda: True)
+        assert take_calmly(read_ahead(lambda: _opened(cold), MIB, 3 * MIB, looks_beyond=True), lambda: True)
         assert time.monotonic() - began_s >= (2 * MIB // READ_STEP_BYTES - 1) * REST_S_MIN
         assert not is_resident(_opened(cold), 3 * MIB + READ_STEP_BYTES, 1)
 
@@ -48,7 +48,7 @@ def test_a_range_that_is_read_while_others_are_heard_is_resident_and_nothing_bey
 
 
 def test_to_ask_whether_a_range_is_resident_has_nothing_read(cold: Path) -> None:
-    take_calmly(read_ahead(_opened(cold), 0, 8 * MIB), lambda: True)  # whoever goes on after so much has much read ahead
+    take_calmly(read_ahead(lambda: _opened(cold), 0, 8 * MIB), lambda: True)  # whoever goes on after so much has much read ahead
     descriptor = _opened(cold)
     for _ in range(100):
         assert not is_resident(descriptor, 8 * MIB, MIB)
@@ -61,7 +61,7 @@ def test_to_ask_whether_a_range_is_resident_has_nothing_read(cold: Path) -> None
 def test_the_rest_of_a_range_is_read_at_once_when_nobody_is_heard_any_more(cold: Path) -> None:
     def read() -> None:
         heard = iter([True] * 3)
-        assert take_calmly(read_ahead(_opened(cold), MIB, 3 * MIB, looks_beyond=True), lambda: next(heard, False))
+        assert take_calmly(read_ahead(lambda: _opened(cold), MIB, 3 * MIB, looks_beyond=True), lambda: next(heard, False))
 
     assert is_resident_after(read, _opened(cold), MIB, 2 * MIB)
 
@@ -69,26 +69,26 @@ def test_the_rest_of_a_range_is_read_at_once_when_nobody_is_heard_any_more(cold:
 def test_a_range_is_read_whole_though_others_are_heard_now_and_then(cold: Path) -> None:
     def read() -> None:
         heard = cycle([False, True, True])
-        take_calmly(read_ahead(_opened(cold), 0, SIZE), lambda: next(heard))
+        take_calmly(read_ahead(lambda: _opened(cold), 0, SIZE), lambda: next(heard))
 
     assert is_resident_after(read, _opened(cold), 0, SIZE)
 
 
 def test_near_the_end_of_a_file_nothing_is_cold_further_on(cold: Path) -> None:
-    assert not take_all(read_ahead(_opened(cold), SIZE - MIB, SIZE, looks_beyond=True))
+    assert not take_all(read_ahead(lambda: _opened(cold), SIZE - MIB, SIZE, looks_beyond=True))
 
 
 def test_reading_ahead_beyond_the_end_of_a_file_ends_there(cold: Path) -> None:
-    assert is_resident_after(lambda: take_all(read_ahead(_opened(cold), SIZE - 10, SIZE + MIB)), _opened(cold), SIZE - 10, 10)
+    assert is_resident_after(lambda: take_all(read_ahead(lambda: _opened(cold), SIZE - 10, SIZE + MIB)), _opened(cold), SIZE - 10, 10)
 
 
 def test_the_descriptor_to_read_ahead_with_is_closed_whatever_happens(cold: Path) -> None:
     descriptor = _opened(cold)
-    take_all(read_ahead(descriptor, 0, MIB))
+    take_all(read_ahead(lambda: descriptor, 0, MIB))
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(descriptor)
     directory = _opened(cold.parent)
     with pytest.raises(OSError, match=r"directory|Invalid"):
-        take_all(read_ahead(directory, 0, MIB))
+        take_all(read_ahead(lambda: directory, 0, MIB))
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(directory)

@@ -1,6 +1,7 @@
 """What becomes of bytes and effects between a socket and the broker."""
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -80,6 +81,37 @@ def test_a_slow_reader_is_not_read_until_it_has_taken_what_waits_for_it(rig: Rig
     expected = len(HEADER) + 8 * MIB + len(b"last")
     assert rig.exchange(client, b"", expected).endswith(b"last")
     assert rig.broker.answered == 2
+
+
+def test_a_closed_file_gives_its_descriptor_back_with_the_last_byte_that_is_sent(rig: Rig) -> None:
+    rig.file.append(bytes(8 * MIB))
+    client = rig.client()
+    client.sendall(b"slice 0 %d\n" % (8 * MIB))
+    rig.turn()
+    rig.file.close()
+    rig.disk.remove(rig.file.path)
+    assert unlinked(rig.file.path) == 1
+    assert len(rig.exchange(client, b"", len(HEADER) + 8 * MIB)) == len(HEADER) + 8 * MIB
+    assert unlinked(rig.file.path) == 0
+
+
+@pytest.mark.parametrize("length", [100, 8 * MIB])
+def test_a_closed_file_gives_its_descriptor_back_when_its_reader_leaves(rig: Rig, length: int) -> None:
+    rig.file.append(bytes(8 * MIB))
+    client = rig.client()
+    client.sendall(b"slice 0 %d\nslice 0 %d\n" % (8 * MIB, length))
+    rig.turn()
+    rig.file.close()
+    rig.disk.remove(rig.file.path)
+    assert unlinked(rig.file.path) == 1
+    client.close()
+    rig.turn()
+    assert unlinked(rig.file.path) == 0
+
+
+def unlinked(path: str) -> int:
+    """How many descriptors of this process name a file that was removed from `path`."""
+    return sum(str(one.readlink()) == f"{path} (deleted)" for one in Path("/proc/self/fd").iterdir() if one.is_symlink())
 
 
 def test_a_file_shorter_than_promised_breaks_the_connection_and_is_logged(rig: Rig) -> None:

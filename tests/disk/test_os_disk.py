@@ -2,6 +2,7 @@
 
 import errno
 import os
+import resource
 import subprocess
 import sys
 import threading
@@ -52,17 +53,59 @@ def test_open_descriptors_are_bounded_and_files_answer_all_the_same(tmp_path: Pa
     assert [disk.open(file.path).size for file in files] == [file.size for file in files]
 
 
-def test_a_closed_file_keeps_its_descriptor_while_somebody_holds_it(tmp_path: Path) -> None:
+def test_a_closed_file_keeps_its_descriptor_until_its_last_reader_has_released_it(tmp_path: Path) -> None:
     disk = OsDisk(open_files_max=1)
     before = descriptors()
     held = disk.open(f"{tmp_path}/held", create=True)
     held.append(b"still here")
+    held.retain()
+    held.retain()
     held.close()
     disk.remove(f"{tmp_path}/held")
     others = [disk.open(f"{tmp_path}/{index}", create=True) for index in range(5)]
+    held.release()
     assert held.pread(0, 20) == b"still here"
-    del held, others
+    held.release()
+    for other in others:
+        other.close()
     assert descriptors() == before
+
+
+def test_a_file_without_a_reader_is_closed_at_once(tmp_path: Path) -> None:
+    disk = OsDisk()
+    file = disk.open(f"{tmp_path}/file", create=True)
+    before = descriptors()
+    file.close()
+    assert descriptors() == before - 1
+    with pytest.raises(StorageError, match="closed"):
+        file.fileno()
+
+
+def test_a_closed_file_whose_descriptor_was_taken_away_stays_readable_under_a_new_name(tmp_path: Path) -> None:
+    disk = OsDisk(open_files_max=1)
+    held = disk.open(f"{tmp_path}/held", create=True)
+    held.append(b"still here")
+    others = [disk.open(f"{tmp_path}/{index}", create=True) for index in range(5)]
+    for other in others:
+        other.append(b"x")  # takes the descriptor of `held`
+    held.retain()
+    held.close()
+    disk.rename(f"{tmp_path}/held", f"{tmp_path}/held.deleted")
+    assert held.pread(0, 20) == b"still here"
+    held.release()
+
+
+def test_a_pinned_file_keeps_its_descriptor_through_a_new_name(tmp_path: Path) -> None:
+    disk = OsDisk(open_files_max=1)
+    pinned = disk.open(f"{tmp_path}/pinned", create=True)
+    pinned.append(b"still here")
+    pinned.pin()
+    disk.rename(f"{tmp_path}/pinned", f"{tmp_path}/renamed")
+    others = [disk.open(f"{tmp_path}/{index}", create=True) for index in range(5)]
+    assert (pinned.pread(0, 20), len(others)) == (b"still here", 5)
+    before = descriptors()
+    pinned.close()
+    assert descriptors() == before - 1
 
 
 def test_a_replaced_file_changes_only_when_it_is_synced(tmp_path: Path) -> None:
@@ -86,6 +129,40 @@ def test_what_was_removed_while_it_was_to_be_synced_is_no_error(tmp_path: Path, 
     disk.rename(f"{tmp_path}/doomed", f"{tmp_path}/gone")
     disk.sync(files)
     assert "small" in disk.list(f"{tmp_path}/kept")
+
+
+def test_small_files_that_a_job_writes_hold_no_descriptor_until_they_are_synced(tmp_path: Path) -> None:
+    disk = OsDisk()
+    before = descriptors()
+    with ThreadPoolExecutor(1) as job:
+        files = [job.submit(disk.replace, f"{tmp_path}/{index}", b"new").result() for index in range(40)]
+        assert descriptors() == before
+        job.submit(disk.sync, files[:8]).result()
+        job.submit(disk.sync, files[8:]).result()
+    assert [disk.read(f"{tmp_path}/{index}") for index in range(40)] == [b"new"] * 40
+
+
+def test_without_a_descriptor_left_idle_files_give_theirs_back_and_a_job_waits_for_one(tmp_path: Path) -> None:
+    disk = OsDisk()
+    files = [disk.open(f"{tmp_path}/{index}", create=True) for index in range(8)]
+    disk.write(f"{tmp_path}/small", b"content")
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ThreadPoolExecutor(1) as job:
+        job.submit(descriptors).result()
+        highest = max(int(one.name) for one in Path("/proc/self/fd").iterdir())
+        held = [os.dup(0) for _ in range(highest + 1)]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(held) + 1, before[1]))
+        try:
+            waiting = job.submit(disk.read, f"{tmp_path}/small")
+            with pytest.raises(TimeoutError):
+                waiting.result(0.05)
+            assert disk.open(f"{tmp_path}/new", create=True).size == 0
+            assert waiting.result(10) == b"content"
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+            for descriptor in held:
+                os.close(descriptor)
+    assert all(file.size == 0 for file in files)
 
 
 def test_two_replacements_under_way_at_once_each_take_their_place(tmp_path: Path) -> None:
@@ -225,10 +302,9 @@ def test_a_descriptor_that_a_job_opened_is_not_taken_away_before_the_job_is_done
         assert job.submit(file.pread, 0, 1).result() == b"c"
         others = [disk.open(f"{tmp_path}/{index}", create=True) for index in range(5)]
         disk.rename(f"{tmp_path}/log", f"{tmp_path}/log.deleted")
-        file.close()
         assert job.submit(file.pread, 0, 7).result() == b"content"
-    before = descriptors()
-    del file
+        before = descriptors()
+        job.submit(file.close).result()
     assert (descriptors() - before, len(others)) == (-1, 5)
 
 

@@ -120,6 +120,7 @@ def test_a_slice_of_an_old_segment_stays_readable_while_and_after_it_is_swapped(
     sync(disk, log)
     held = log.read(Offset(0), log.log_end_offset, 1 << 20, at_least_one=True)
     assert held is not None
+    held.file.retain()
     content = held.read()
     compact(disk, log)
     assert held.read() == content
@@ -320,6 +321,9 @@ def test_a_cleaned_segment_and_those_it_replaces_keep_their_descriptors_while_th
     assert cleaned is not None
     assert len(cleaned.replaced) > 4
     slices = [log.read(base_offset, log.log_end_offset, 1 << 20, at_least_one=True) for base_offset in cleaned.replaced]
+    for part in slices:
+        assert part is not None
+        part.file.retain()
     assert log.segments.swap_in(cleaned)
     commit(disk, cleaned.swap)
     assert last_of_each(all_records(log)) == before

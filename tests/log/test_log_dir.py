@@ -149,14 +149,18 @@ def test_a_deleted_partition_is_renamed_by_one_job_and_removed_by_the_next() -> 
     log = log_dir.create(T0, TOPIC_ID, SMALL, NOW)
     log.append(batch(), EPOCH, NOW)
     found = log.read(Offset(0), Offset(1), 100_000, at_least_one=True)
+    assert found is not None
+    found.file.retain()
     removal = log_dir.delete_job([T0])()
     (doomed,) = [name for name in disk.list("data") if name.startswith("t-0")]
     assert doomed.endswith("-delete")
     assert len(doomed) == len("t-0.") + 32 + len("-delete")
     removal()
     assert not [name for name in disk.list("data") if name.startswith("t-0")]
-    assert found is not None
     assert len(found.read()) == found.length  # a slice on its way out is still whole
+    found.file.release()
+    with pytest.raises(StorageError, match="closed"):
+        found.read()
     again = log_dir.create(T0, TOPIC_ID, SMALL, NOW)
     assert again.log_end_offset == 0
 

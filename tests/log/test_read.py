@@ -105,6 +105,7 @@ def test_a_slice_outlives_the_segment_it_was_cut_from() -> None:
     found = log.read(Offset(0), Offset(1), 1 << 20, at_least_one=True)
     assert found is not None
     before = found.read()
+    found.file.retain()
     log.close()
     assert found.read() == before
 

@@ -131,6 +131,7 @@ def test_a_slice_given_before_is_still_readable() -> None:
     given = log.read(Offset(0), Offset(2), 10_000, at_least_one=True)
     assert given is not None
     content = given.read()
+    given.file.retain()
     log.move_log_start(Offset(4))
     remove = retire(log)
     assert remove is not None

@@ -42,6 +42,8 @@ from sparklog_server.coordinator.group.offsets import refused_commit
 
 # To name a member of an enum takes as long as two calls, and commits come often.
 _NONE: Final = ErrorCode.NONE
+_DELETED_BYTES: Final = 64
+"""What the answer about one deleted offset takes in memory."""
 _READ: Final = Operation.READ
 _GROUP: Final = Resource.GROUP
 _TOPIC: Final = Resource.TOPIC
@@ -317,4 +319,6 @@ def _delete_sliced(
     def answer() -> Message:
         return OffsetDeleteResponse(whole.error_code) if whole.error_code else finish(whole)
 
-    return context.slices.add(call, count, asks(), fold, answer)
+    return context.slices.add(
+        call, count, asks(), fold, answer, lambda: _DELETED_BYTES * sum(len(topic.partitions) for topic in whole.topics)
+    )

@@ -173,7 +173,7 @@ def list_groups(context: Context, call: Call, request: ListGroupsRequest, now: I
             for shard, ids in zip(shards, by_shard, strict=True)
             for begin in range(0, len(ids), _LISTED_TOGETHER)
         )
-        context.slices.add(call, sum(map(len, by_shard)), asks, fold, lambda: listing)
+        context.slices.add(call, sum(map(len, by_shard)), asks, fold, lambda: listing, lambda: listing.size)
 
     shards = groups.shards()
     if not shards:
@@ -205,7 +205,11 @@ class _Each(NamedTuple):
         if len(group_ids) > SLICE:
             answer = Pieces(head, call.api_key, call.version)
             asks = (self._ask(context, group_id) for group_id in _once_each(group_ids))
-            return context.slices.add(call, len(group_ids), asks, lambda parts: answer.add(combine(parts), len(parts)), lambda: answer)
+
+            def fold(parts: list[Message]) -> None:
+                answer.add(combine(parts), len(parts))
+
+            return context.slices.add(call, len(group_ids), asks, fold, lambda: answer, lambda: answer.size)
         asks_now = [self._ask(context, group_id) for group_id in dict.fromkeys(group_ids)]
         refused = [one.part for one in asks_now if isinstance(one, Known)]
         asked = [(one.shard, one.request, one.refusal) for one in asks_now if isinstance(one, ToShard)]

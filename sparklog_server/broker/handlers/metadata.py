@@ -48,7 +48,7 @@ def metadata(context: Context, call: Call, request: MetadataRequest, now: Instan
     if told.count > SLICE:
         answer = Pieces(_head(context, call, request), call.api_key, call.version, _TAIL_BYTES.get(call.version, 0))
         asks = (_OfTopic(told, topic) for topic in told.topics)
-        return context.slices.add(call, told.count, asks, partial(_fold, answer), lambda: told.finished(answer))
+        return context.slices.add(call, told.count, asks, partial(_fold, answer), lambda: told.finished(answer), lambda: answer.size)
     response = _head(context, call, request)
     response.topics = [told.of(topic) for topic in told.topics]
     return told.finished(response)

@@ -1,0 +1,120 @@
+"""The memory that replies hold between turns: those made over several turns, those behind an earlier request, those that wait to be read.
+
+    total ≤ limit / 2   every session is served
+    total > limit / 2   a session that holds replies is neither read nor served until it has read them; of the replies that are made over
+                        several turns only the eldest goes on; a session that reads nothing for 10 s is closed
+    total > limit       sessions are closed until it is not: first the one whose last read is longest ago, the last that read excepted
+
+A session that reads its replies holds nothing, so what others hold never keeps it waiting. The exception lets one reply that is larger than
+the limit reach a client that reads it.
+"""
+
+import sys
+from typing import Final
+
+from sparklog.effects import Chunk, FileSlice
+from sparklog.model import Instant, Micros
+from sparklog_server.broker.session import Session
+
+STALLED_US: Final = 10_000_000
+CHUNK_BYTES: Final = 64
+"""What a chunk takes beside its bytes."""
+
+
+class ReplyMemory:
+    """Invariants: `total_bytes` is the sum of `reply_bytes` over the sessions and of `built_bytes`; `_holders` has the sessions that hold
+    replies and when each last read, the one that read longest ago first; `_starved` those of them that are to be served again later, `_fed`
+    those that were among these and hold nothing any more.
+    """
+
+    __slots__ = ("_fed", "_holders", "_limit", "_starved", "built_bytes", "total_bytes")
+
+    def __init__(self, bytes_max: int) -> None:
+        self._limit = bytes_max if bytes_max > 0 else sys.maxsize
+        self.total_bytes = 0
+        self.built_bytes = 0
+        self._holders: dict[Session, Micros] = {}
+        self._starved: dict[Session, None] = {}
+        self._fed: list[Session] = []
+
+    @property
+    def is_short(self) -> bool:
+        """Whether sessions that hold replies are served no further."""
+        return 2 * self.total_bytes > self._limit
+
+    def build(self, size: int) -> None:
+        """A reply that is being made has grown by `size` bytes."""
+        self.built_bytes += size
+        self.total_bytes += size
+
+    def unread(self, session: Session, size: int, now: Instant) -> None:
+        """So many bytes of replies wait until the client of the session reads them."""
+        grown = size - session.unread_bytes
+        session.unread_bytes = size
+        self._count(session, grown, now)
+
+    def owed(self, session: Session, grown: int, now: Instant) -> None:
+        """The answers of a session that wait behind an earlier request have grown by so many bytes."""
+        session.owed_bytes += grown
+        self._count(session, grown, now)
+
+    def _count(self, session: Session, grown: int, now: Instant) -> None:
+        self.total_bytes += grown
+        if not session.reply_bytes:
+            self._holders.pop(session, None)
+            if session in self._starved:
+                del self._starved[session]
+                self._fed.append(session)
+        elif grown < 0 or session not in self._holders:
+            self._holders.pop(session, None)
+            self._holders[session] = now.mono_us
+
+    def starves(self, session: Session) -> bool:
+        """Whether the session must not be served now; if so, `take_readable` gives it back when it may."""
+        if not session.reply_bytes or not self.is_short:
+            return False
+        self._starved[session] = None
+        return True
+
+    def forget(self, session: Session, now: Instant) -> None:
+        """The session is over."""
+        self._starved.pop(session, None)
+        grown, session.unread_bytes, session.owed_bytes = -session.reply_bytes, 0, 0
+        self._count(session, grown, now)
+
+    @property
+    def has_readable(self) -> bool:
+        """Whether some that starved may be served again."""
+        return bool(self._fed) or (bool(self._starved) and not self.is_short)
+
+    def take_readable(self) -> list[Session]:
+        """Those that starved and may be served again."""
+        readable, self._fed = self._fed, []
+        if not self.is_short:
+            readable += self._starved
+            self._starved = {}
+        return readable
+
+    def take_excess(self, now: Instant) -> list[Session]:
+        """The sessions to close; each is counted until `forget`."""
+        if not self.is_short:
+            return []
+        closed, rest = [], self.total_bytes
+        for index, (session, read_us) in enumerate(self._holders.items()):
+            is_over = rest > self._limit and index + 1 < len(self._holders)
+            if not is_over and read_us + STALLED_US > now.mono_us:
+                break
+            closed.append(session)
+            rest -= session.reply_bytes
+        return closed
+
+    def deadline(self) -> Micros | None:
+        """When to ask again for sessions to close."""
+        if not self._holders or not self.is_short:
+            return None
+        return Micros(next(iter(self._holders.values())) + STALLED_US)
+
+
+def in_memory(chunks: list[Chunk]) -> int:
+    """The bytes of memory that chunks of a frame take; those of files take none."""
+    return sum(len(chunk) + CHUNK_BYTES for chunk in chunks if type(chunk) is not FileSlice)

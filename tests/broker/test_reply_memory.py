@@ -1,0 +1,76 @@
+"""What replies hold in memory is bounded over all sessions: who reads is served, who does not is closed."""
+
+from sparklog.model import Instant, Micros, Millis, SessionId
+from sparklog.wire.frame import Framer
+from sparklog_server.broker.reply_memory import STALLED_US, ReplyMemory
+from sparklog_server.broker.session import Session
+
+LIMIT = 1000
+
+
+def at(mono_us: int) -> Instant:
+    return Instant(Micros(mono_us), Millis(0))
+
+
+def sessions(count: int) -> list[Session]:
+    framers = (Framer(frame_bytes_max=100) for _ in range(count))
+    return [Session(SessionId(index), framer, listener="L", peer_address="p") for index, framer in enumerate(framers)]
+
+
+def test_sessions_that_hold_replies_starve_beyond_half_of_the_limit_and_others_do_not() -> None:
+    memory = ReplyMemory(LIMIT)
+    slow, slower, quick = sessions(3)
+    memory.unread(slow, 300, at(0))
+    assert not memory.starves(slow)
+    memory.unread(slower, 300, at(1))
+    assert (memory.starves(slow), memory.starves(slower), memory.starves(quick)) == (True, True, False)
+
+
+def test_a_session_that_has_read_its_replies_is_served_again_while_others_starve() -> None:
+    memory = ReplyMemory(LIMIT)
+    slow, slower, slowest = sessions(3)
+    for session in (slow, slower, slowest):
+        memory.unread(session, 330, at(0))
+        memory.starves(session)
+    memory.starves(slow)
+    assert not memory.has_readable
+    memory.unread(slow, 0, at(1))
+    assert memory.take_readable() == [slow]
+    memory.unread(slower, 0, at(2))
+    assert memory.take_readable() == [slower, slowest]
+    assert not memory.has_readable
+
+
+def test_beyond_the_limit_sessions_are_closed_that_read_longest_ago_until_it_is_kept() -> None:
+    memory = ReplyMemory(LIMIT)
+    first, second, third = sessions(3)
+    for time_us, session in enumerate((first, second, third)):
+        memory.unread(session, 400, at(time_us))
+    memory.unread(first, 390, at(3))
+    assert memory.take_excess(at(4)) == [second]
+    memory.forget(second, at(4))
+    assert memory.take_excess(at(5)) == []
+    assert memory.total_bytes == 790
+
+
+def test_a_reply_larger_than_the_limit_reaches_a_client_that_reads_it_and_not_one_that_stalls() -> None:
+    memory = ReplyMemory(LIMIT)
+    (reader,) = sessions(1)
+    memory.unread(reader, 5000, at(0))
+    memory.unread(reader, 4000, at(STALLED_US))
+    assert memory.take_excess(at(STALLED_US + 1)) == []
+    assert memory.deadline() == 2 * STALLED_US
+    assert memory.take_excess(at(2 * STALLED_US)) == [reader]
+    memory.forget(reader, at(2 * STALLED_US))
+    assert (memory.total_bytes, memory.deadline(), memory.is_short) == (0, None, False)
+
+
+def test_answers_that_are_made_and_those_behind_an_earlier_request_count() -> None:
+    memory = ReplyMemory(LIMIT)
+    (session,) = sessions(1)
+    memory.build(300)
+    memory.owed(session, 201, at(0))
+    assert (memory.total_bytes, memory.is_short, memory.starves(session)) == (501, True, True)
+    memory.build(-300)
+    memory.owed(session, -201, at(0))
+    assert (memory.total_bytes, memory.take_readable()) == (0, [session])
