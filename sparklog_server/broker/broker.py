@@ -269,10 +269,12 @@ class Broker:
                 self._answer(waiting.call, answer, now)
         self._resumable.extend(self.quotas.rested(now))
         self._effects.extend(self._partitions.due_checkpoints(now))
+        self._effects.extend(self._partitions.due_openings(now))
         self._effects.extend(self._partitions.due_retention(now))
         self._effects.extend(self._partitions.due_cleaning(now))
         if not self.is_stopping:
             self._context.tick_shards(now)
+            self._standing.tick(now)
         deadline = self._quorum.deadline()
         if deadline is not None and deadline <= now.mono_us:
             self._effects.extend(self._quorum.tick(now))
@@ -287,7 +289,7 @@ class Broker:
         if timers:
             earliest = earlier(earliest, timers[0][0])
         if not self.is_stopping:
-            earliest = earlier(earliest, self._context.shards_deadline())
+            earliest = earlier(earlier(earliest, self._context.shards_deadline()), self._standing.deadline())
         return earlier(earliest, self.quotas.deadline())
 
     # -- requests

@@ -26,6 +26,16 @@ SYNC_ONE_BY_ONE_MAX = 32  # above it one syncfs is cheaper: 500 files take 3–7
 LOCK_NAME = ".lock"
 ASIDE_SUFFIX = ".tmp"
 _CLOSED = -1
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_MAKE_ROOM = "make room on that file system, then start the broker again"
+_REMEDIES = {
+    errno.ENOSPC: _MAKE_ROOM,
+    errno.EDQUOT: _MAKE_ROOM,
+    errno.EROFS: "look in the kernel's log for why it is read-only, mount it read-write, then start the broker again",
+    errno.EACCES: "give the user of the broker the right to read and write there, then start the broker again",
+    errno.EPERM: "give the user of the broker the right to read and write there, then start the broker again",
+    errno.EIO: "look in the kernel's log for the device that fails, replace it, then start the broker again",
+}
 
 
 class _Storage:
@@ -45,8 +55,11 @@ class _Storage:
             raise _storage_error(self._path, self._call, error) from error
 
 
-def _storage_error(path: str, call: str, error: OSError) -> StorageError:
-    return StorageError(path, call, error.strerror or str(error), is_full=error.errno in (errno.ENOSPC, errno.EDQUOT))
+def _storage_error(path: str, call: str, error: OSError, *, is_undone: bool = True) -> StorageError:
+    """`is_undone` says that the call left nothing behind."""
+    # Where blocks are allocated late, a sync may be the first to meet a full disk; what it could not write is lost then (fsync(2)).
+    is_full = error.errno in _FULL and is_undone and call != "sync"
+    return StorageError(path, call, error.strerror or str(error), is_full=is_full, remedy=_REMEDIES.get(error.errno or 0, ""))
 
 
 @contextlib.contextmanager
@@ -102,11 +115,17 @@ class OsFile:
             if written != len(data):
                 self._write_rest(data, written)
         except OSError as error:
-            with contextlib.suppress(OSError):
-                os.ftruncate(self.fileno(), position)
-            raise _storage_error(self.path, "append", error) from error
+            raise _storage_error(self.path, "append", error, is_undone=self._is_cut_back()) from error
         self.size = position + len(data)
         return position
+
+    def _is_cut_back(self) -> bool:
+        """Cut off what a failed write left; whether that worked."""
+        try:
+            os.ftruncate(self.fileno(), self.size)
+        except (OSError, StorageError):
+            return False
+        return True
 
     def _write_rest(self, data: Buffer, written: int) -> None:
         """Linux writes at most 2 GiB - 4 KiB at once, and less where the space ends: the next call then names the reason."""
@@ -251,14 +270,19 @@ class OsDisk:
         try:
             file.append(content)
         except StorageError:
-            with contextlib.suppress(OSError):
-                Path(aside).unlink()
+            _remove_aside(aside)
             raise
         return file
 
     def write(self, path: str, content: bytes) -> None:
-        """`replace` and `sync` at once. Blocks."""
-        self.sync([self.replace(path, content)])
+        """`replace` and `sync` at once; on a full disk nothing is left behind. Blocks."""
+        file = self.replace(path, content)
+        try:
+            self.sync([file])
+        except StorageError:
+            if file._place is not None:
+                _remove_aside(file.path)
+            raise
 
     def rename(self, old: str, new: str, *, is_lasting: bool = True) -> None:
         """Rename a file or directory and, if it is to last, sync the parent directory."""
@@ -432,6 +456,11 @@ class OsDisk:
         fd = self._locks.pop(directory, None)
         if fd is not None:
             os.close(fd)
+
+
+def _remove_aside(path: str) -> None:
+    with contextlib.suppress(OSError):
+        Path(path).unlink()
 
 
 def _parent(path: str) -> str:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from sparklog.model import NO_EPOCH, ZERO_UUID, Instant, LeaderEpoch, NodeId, Offset, TopicPartition, Uuid
 from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_offsets, render_offsets
-from sparklog_server.disk.door import Disk, DiskFile
+from sparklog_server.disk.door import Disk, DiskFile, StorageError, replace_all
 
 from .damage import LogDamaged
 from .epoch_cache import EpochCache
@@ -223,13 +223,21 @@ class LogDir:
         return self._disk.room(self.path)
 
     def create(self, topic_partition: TopicPartition, topic_id: Uuid, settings: LogSettings, now: Instant) -> PartitionLog:
-        """Make the directory of a partition and begin its log; no checkpoint may name it. Raises StorageError."""
+        """Make the directory of a partition and begin its log; no checkpoint may name it.
+
+        Raises StorageError, and then it may be tried again: what was made is empty.
+        """
         assert not self.is_vouched(topic_partition), topic_partition
         directory = f"{self.path}/{topic_partition}"
         self._disk.make_directory(directory)
         log = PartitionLog.open(self._disk, directory, topic_partition, topic_id, settings, now=now)
         self.adopt(log)
-        self.identify(topic_partition, topic_id)
+        try:
+            self.identify(topic_partition, topic_id)
+        except StorageError:
+            del self.logs[topic_partition]
+            log.close()
+            raise
         return log
 
     def create_job(self, wanted: Sequence[Wanted], now: Instant) -> Callable[[], list[PartitionLog]]:
@@ -246,11 +254,14 @@ class LogDir:
             for one, directory in zip(wanted, directories, strict=True):
                 disk.open(f"{directory}/{file_name(0, LOG_SUFFIX)}", create=True)  # empty: there is only its name to lose
                 files.append(write_topic_id(disk, directory, one.topic_id))
+            epoch_files = []
+            for one, directory in zip(wanted, directories, strict=True):
                 if one.leader_epoch >= 0:
                     # Now, not with the first record: a thousand first records would have a thousand more files to sync.
                     epochs = EpochCache()
                     epochs.assign(one.leader_epoch, Offset(0))
-                    files.append(disk.replace(f"{directory}/{EPOCH_FILE}", epochs.render()))
+                    epoch_files.append((f"{directory}/{EPOCH_FILE}", epochs.render()))
+            files += replace_all(disk, epoch_files)
             disk.sync(files)
             files.clear()
             logs: list[PartitionLog] = []
@@ -281,8 +292,9 @@ class LogDir:
     def identify(self, topic_partition: TopicPartition, topic_id: Uuid) -> None:
         """Write down which topic a partition belongs to; durable with its next sync, as its first record is. Raises StorageError."""
         log = self.logs[topic_partition]
+        file = write_topic_id(self._disk, log.directory, topic_id)
         log.topic_id = topic_id
-        log.sync_with_next(write_topic_id(self._disk, log.directory, topic_id))
+        log.sync_with_next(file)
 
     def delete_job(self, topic_partitions: Iterable[TopicPartition]) -> Callable[[], Removal]:
         """Take partitions out of service: the job that renames their directories, and gives the one that removes the files."""
@@ -391,7 +403,7 @@ class LogDir:
             self._vouched[topic_partition] = max(self._vouched.get(topic_partition, offset), offset)
 
         def write() -> None:
-            disk.sync([disk.replace(f"{path}/{name}", content) for name, content in contents.items()])
+            disk.sync(replace_all(disk, [(f"{path}/{name}", content) for name, content in contents.items()]))
 
         return write
 
@@ -407,8 +419,18 @@ class LogDir:
     def close(self, high_watermarks: Mapping[TopicPartition, Offset], now: Instant) -> None:
         """Stop cleanly: everything durable, nothing left to scan, then the mark that says so. Raises StorageError.
 
-        No mark while a log is damaged: what it had is promised still, and looked for at the next start.
+        No mark while a log is damaged: what it had is promised still, and looked for at the next start. A directory for whose mark a full
+        disk has no room is let go all the same.
         """
+        try:
+            self._close(high_watermarks, now)
+        except StorageError as error:
+            if error.is_full:
+                self._disk.unlock(self.path)
+            raise
+        self._disk.unlock(self.path)
+
+    def _close(self, high_watermarks: Mapping[TopicPartition, Offset], now: Instant) -> None:
         files: list[DiskFile] = []
         for log in self.logs.values():
             if not log.is_closed:
@@ -422,7 +444,6 @@ class LogDir:
         if not self.damaged:
             mark = json.dumps({"version": 0, "brokerEpoch": self.broker_epoch}, separators=(",", ":"))
             self._disk.write(f"{self.path}/{CLEAN_SHUTDOWN_FILE}", mark.encode())
-        self._disk.unlock(self.path)
 
 
 def _epoch_of(mark: bytes | None) -> int:

@@ -25,6 +25,7 @@ from sparklog_server.log.validate import RecordsRefused, Sent
 from sparklog_server.log.verification import Verification
 from sparklog_server.replica.leader import LeaderReplica
 from sparklog_server.replica.purgatory import Purgatory
+from sparklog_server.replica.room import Room
 
 HIGH_WATERMARK = -1
 """The offset by which DeleteRecords asks for all that is committed."""
@@ -33,15 +34,18 @@ LINGER_US = 10_000
 
 
 class PartitionUnavailable(Exception):
-    """The partition cannot serve: `code` says why (offline, not the leader, gone)."""
+    """The partition cannot serve: `code` says why (offline, not the leader, gone, no room), and `message` more, if there is more to say."""
 
-    def __init__(self, code: ErrorCode) -> None:
+    def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         super().__init__(code.name)
         self.code = code
+        self.message = message
 
 
 class Home(Protocol):
     """What a partition needs of the directory it lives in."""
+
+    room: Room
 
     @property
     def is_congested(self) -> bool:
@@ -82,6 +86,7 @@ class Partition:
         "leader",
         "log",
         "purgatory",
+        "room",
         "topic_partition",
     )
 
@@ -93,6 +98,7 @@ class Partition:
         self.error: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER
         self._released = released
         self._home = home
+        self.room = home.room
         self._waits_for_sync = True
         self._is_held = False  # the high watermark stands still
         self.in_sync_min = 1
@@ -204,7 +210,7 @@ class Partition:
         try:
             result = self.log.append(records, leader.leader_epoch, now, proof)
         except StorageError as error:
-            raise self._failed(error) from error
+            raise self._not_written(error, now) from error
         self._appended(len(records), now)
         return result
 
@@ -229,7 +235,7 @@ class Partition:
         try:
             result = self.log.append_own(batch, leader.leader_epoch, now)
         except StorageError as error:
-            raise self._failed(error) from error
+            raise self._not_written(error, now) from error
         self._appended(len(batch), now)
         return result
 
@@ -386,6 +392,13 @@ class Partition:
         """The disk refused: the directory goes offline, and with it this partition."""
         self._home.storage_failed(error)
 
+    def _not_written(self, error: StorageError, now: Instant) -> PartitionUnavailable:
+        """The disk refused an append; what to raise. For want of room nothing was written, and all that was before is served on."""
+        if not error.is_full:
+            return self._failed(error)
+        self.room.ran_out(error, now)
+        return PartitionUnavailable(ErrorCode.KAFKA_STORAGE_ERROR, self.room.refusal)
+
     def _failed(self, error: StorageError) -> PartitionUnavailable:
         """The disk refused; what to raise to whoever asked."""
         self.storage_failed(error)
@@ -396,6 +409,7 @@ class Partition:
     def move_to(self, home: Home, now: Instant) -> None:
         """The log lies in another directory now. Until `moved` nothing more counts as committed: a crash could bring the old one back."""
         self._home = home
+        self.room = home.room
         self._is_held = True
         home.mark_dirty(self, 0, now, within_us=0)
         home.hurry()

@@ -172,7 +172,7 @@ def _create(context: Context, call: Call, names: list[str], now: Instant) -> Non
         for name in dict.fromkeys(names)
         if name not in context.auto_creations and context.allow(call, Operation.CREATE, Resource.TOPIC, name)
     ][:_AUTO_CREATED_MAX]
-    if not wanted:
+    if not wanted or not context.partitions.has_room(now):
         return
     context.auto_creations.update(wanted)
     topics = [CreatableTopic(name=name, num_partitions=-1, replication_factor=-1) for name in wanted]

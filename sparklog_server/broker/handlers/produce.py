@@ -261,9 +261,13 @@ def _append(
             raise PartitionUnavailable(ErrorCode.NOT_ENOUGH_REPLICAS)
         if isinstance(batch, RecordsRefused):
             raise batch
+        room = partition.room
+        if not room.takes(len(batch), now):
+            raise PartitionUnavailable(ErrorCode.KAFKA_STORAGE_ERROR, room.refusal)
         result = partition.append(batch, now, proof)
     except PartitionUnavailable as unavailable:
         part.error_code = unavailable.code
+        part.error_message = unavailable.message
         return None
     except RecordsRefused as refused:
         part.error_code = refused.code
