@@ -70,7 +70,7 @@ def test_a_compacted_topic_shrinks_and_keeps_the_last_value_of_each_key() -> Non
 def test_a_round_for_which_a_full_disk_has_no_room_leaves_nothing_behind_and_is_tried_again() -> None:
     world = started(**{"sparklog.disk.reserve.bytes": "0"})
     told = write(world)
-    world.disk.capacity_bytes = world.disk.used_bytes + 1_000
+    world.disk.capacity_bytes = world.disk.used_bytes + 30
     world.settle(ms=3 * BACKOFF_MS)
     assert len([line for line in world.node.trace if line.startswith("disk-full")]) == 1
     assert not [name for name in world.disk.list("/data/t-0") if name.endswith(".cleaned")]
