@@ -3,6 +3,7 @@
     meta.properties                    version, cluster.id, node.id, directory.id
     recovery-point-offset-checkpoint   below it everything is durable         replication-offset-checkpoint   high watermarks
     log-start-offset-checkpoint        only where it is above 0
+    .sparklog-ballast                  takes room, for a start on a full disk
     .kafka_cleanshutdown               the last stop was clean: removed on opening, before anything is appended
     <topic>-<n>/                       a partition               <topic>-<n>.<uuid>-delete/   one whose removal was interrupted
     <topic>-<n>.<uuid>-future/         the copy of one that lies in another data directory, and is to move here
@@ -23,6 +24,7 @@ from sparklog.model import NO_EPOCH, ZERO_UUID, Instant, LeaderEpoch, NodeId, Of
 from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_offsets, render_offsets
 from sparklog_server.disk.door import Disk, DiskFile, StorageError, replace_all
 
+from . import ballast
 from .damage import LogDamaged
 from .epoch_cache import EpochCache
 from .futures import Future, future_name, may_be_further, partition_of, partition_of_future
@@ -138,6 +140,7 @@ class LogDir:
         disk.make_directory(path)
         disk.lock(path)
         try:
+            ballast.give_up_if_full(disk, path)
             meta = read_meta(disk, path, node_id=node_id, cluster_id=cluster_id, entropy=entropy)
             log_dir = cls(
                 disk, path, node_id=node_id, cluster_id=meta["cluster.id"], directory_id=decode_uuid(meta["directory.id"]), entropy=entropy
@@ -146,6 +149,7 @@ class LogDir:
         except BaseException:
             disk.unlock(path)
             raise
+        log_dir.keep_ballast()
         return log_dir
 
     def _open_logs(self, settings_for: Callable[[str], LogSettings], now: Instant) -> None:
@@ -217,6 +221,10 @@ class LogDir:
             return {}  # nothing is known then, and recovery starts from offset 0
 
     # -- partitions
+
+    def keep_ballast(self) -> None:
+        """Have room that can be given up, where there is enough."""
+        ballast.keep(self._disk, self.path)
 
     def room(self) -> tuple[int, int]:
         """(total, usable) bytes of the file system it lies in. Raises StorageError."""

@@ -12,12 +12,14 @@ tried again every second (`deadline`, `tick`).
 from collections.abc import Callable, Iterator
 from enum import Enum
 from functools import partial
+from typing import TypeVar
 
 from sparklog.effects import Effect, Halt, Sync
 from sparklog.model import Instant, LeaderEpoch, Micros, NodeId, Offset, OffsetAndEpoch, Ticket, TopicPartition, Uuid
 from sparklog.record.batch import iterate_headers
 from sparklog.record.control import LeaderChange, build_control
 from sparklog_server.disk.door import Disk, StorageError
+from sparklog_server.log import ballast
 from sparklog_server.log.damage import LogDamaged
 from sparklog_server.log.partition_log import PartitionLog
 from sparklog_server.log.segment import LOG_SUFFIX
@@ -35,6 +37,7 @@ METADATA_TOPIC_ID = Uuid(bytes(15) + b"\x01")
 _TOPIC_ID_FILE = b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n"
 _READ_BYTES = 1 << 20
 _RETRY_US = 1_000_000
+_Result = TypeVar("_Result")
 
 Trace = Callable[..., None]
 Tickets = Callable[[], Ticket]
@@ -187,7 +190,7 @@ class RaftNode:
         # On disk before anything is done in the epoch: a crash must not let us vote twice in it (KIP-595).
         state = ElectionState(epoch=self.epoch, voted_id=self._node_id, voted_directory_id=self._directory_id)
         try:
-            file = self._disk.replace(f"{self.log.directory}/{FILE_NAME}", state.render())
+            file = self._written(lambda: self._disk.replace(f"{self.log.directory}/{FILE_NAME}", state.render()))
         except StorageError as error:
             return self._refused(error, now)
         self._vote_ticket = self._tickets()
@@ -197,14 +200,14 @@ class RaftNode:
         """Append a leader's batch and return its base offset; `flush` makes it count. Raises StorageError, and then nothing has changed."""
         assert self._leading is not None
         assert self.is_leader
-        return self.log.append_own(batch, self.epoch, now).base_offset
+        return self._written(lambda: self.log.append_own(batch, self.epoch, now)).base_offset
 
     def flush(self, now: Instant) -> list[Effect]:
         """Begin to make durable what was appended, unless a sync is in flight, which is followed by the next."""
         if self._sync is not None or not self.is_leader or self.log.recovery_point >= self.log_end_offset:
             return []
         try:
-            files, end_offset = self.log.begin_sync()
+            files, end_offset = self._written(self.log.begin_sync)
         except StorageError as error:
             return self._refused(error, now)
         self._is_full = False
@@ -292,12 +295,22 @@ class RaftNode:
         # Version 0 as long as the quorum's version is 0: Kafka's own tools cannot read version 1.
         change = LeaderChange(version=0, leader_id=self._node_id, voters=self._voters.listed(), granting_voters=granted)
         try:
-            self.log.append_own(build_control(change, timestamp_ms=now.wall_ms), self.epoch, now)
+            self._written(lambda: self.log.append_own(build_control(change, timestamp_ms=now.wall_ms), self.epoch, now))
         except StorageError as error:
             return self._refused(error, now)
         self._become(Role.LEADER)
         self._leading = Leading(self.epoch, start, self._voters, high_watermark=Offset(0))
         return []
+
+    def _written(self, write: Callable[[], _Result]) -> _Result:
+        """What `write` gives, at the price of the ballast if the disk is full. Raises StorageError, and then nothing has changed."""
+        try:
+            return write()
+        except StorageError as error:
+            if not error.is_full or not ballast.give_up(self._disk, self._log_dir):
+                raise
+        self._trace("disk-ballast-given-up", path=self._log_dir)
+        return write()
 
     def _refused(self, error: StorageError, now: Instant) -> list[Effect]:
         """The disk refused a write: try again later if it is full, else halt."""

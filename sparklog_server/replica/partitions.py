@@ -372,6 +372,8 @@ class Partitions:
                 if directory.room.is_full:
                     self.retention.hurry(now)
                     self._removals.hurry(now)
+                else:
+                    directory.log_dir.keep_ballast()
         if not is_look_due or not self._awaits_room:
             return []
         awaiting, self._awaits_room = self._awaits_room, {}

@@ -12,12 +12,13 @@ from sparklog.wire.messages.fetch import FetchResponse
 from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from sparklog.wire.messages.offset_commit import OffsetCommitResponse
 from sparklog.wire.messages.produce import ProduceResponse
+from sparklog_server.log.ballast import FILE_NAME
 from sparklog_server.simulation.cluster import SimulatedConnection
 from sparklog_server.simulation.disk import NO_SPACE
 from tests.broker.groups import COMMIT, SETTINGS, ask_coordinator, commit, committed
 from tests.broker.world import ACKS_ALL, FETCH_BY_NAME, PRODUCE_BY_NAME, World, fetch, fetched, produce, produced
 
-RESERVE = 50_000
+RESERVE = 500_000
 FULL = ErrorCode.KAFKA_STORAGE_ERROR
 
 
@@ -98,7 +99,7 @@ def test_producers_are_refused_at_the_reserve_and_everything_else_goes_on() -> N
     assert len(events(world, "disk-full")) == 1
     assert f"reserve_bytes={RESERVE}" in events(world, "disk-full")[0]
 
-    leave(world, RESERVE + 50_000)
+    leave(world, RESERVE + RESERVE // 4)
     world.settle(2000)
     assert len(events(world, "disk-has-room")) == 1
     assert send(world, client, b"again") == (0, len(sent))
@@ -128,11 +129,11 @@ def test_a_batch_that_fits_no_more_is_refused_before_it_reaches_into_the_reserve
 
 def test_retention_makes_room_and_producers_go_on() -> None:
     world, client = started()
-    assert create(world, client, "t", internal_segment_bytes=1100, retention_bytes=20_000, file_delete_delay_ms=3_600_000)[0] == 0
-    leave(world, RESERVE + 40_000)
+    assert create(world, client, "t", internal_segment_bytes=5500, retention_bytes=40_000, file_delete_delay_ms=3_600_000)[0] == 0
+    leave(world, RESERVE + 160_000)
     acknowledged = refused = 0
     for number in range(150):
-        code, _ = send(world, client, b"%4d" % number * 220)
+        code, _ = send(world, client, b"%4d" % number * 1100)
         acknowledged += code == 0
         refused += code != 0
     assert refused
@@ -191,13 +192,14 @@ def test_a_partition_that_a_full_disk_has_no_room_for_is_begun_later(call: str) 
         assert read(world, client)[1][-1] == b"at last"
 
 
+@pytest.mark.parametrize("left", [0, 3_000])
 @pytest.mark.parametrize("is_killed", [True, False])
-def test_a_start_on_a_full_disk_serves_what_is_there(is_killed: bool) -> None:
+def test_a_start_on_a_full_disk_serves_what_is_there(is_killed: bool, left: int) -> None:
     world, client = started()
     assert create(world, client, "t", internal_segment_bytes=1100)[0] == 0
     sent = [b"%d" % number * 500 for number in range(8)]
     assert [send(world, client, value)[0] for value in sent] == [0] * 8
-    leave(world, 3_000)
+    leave(world, left)
     assert send(world, client)[0] == FULL
     if is_killed:
         world.node.kill()
@@ -206,9 +208,39 @@ def test_a_start_on_a_full_disk_serves_what_is_there(is_killed: bool) -> None:
     client = restarted(world)
     assert read(world, client) == (0, sent)
     assert send(world, client)[0] == FULL
-    leave(world, RESERVE + 20_000)
+    leave(world, 2 * RESERVE)
     world.settle(2000)
     assert send(world, client) == (0, 8)
+
+
+def test_a_start_that_has_no_room_even_for_its_vote_waits_until_there_is_some() -> None:
+    world, client = started()
+    assert world.create(client, "t") == 0
+    assert send(world, client)[0] == 0
+    world.disk.remove(f"/data/{FILE_NAME}")
+    leave(world, 0)
+    world.node.kill()
+    world.node.start()
+    world.settle(10_000)
+    assert not world.node.running.is_ready
+    assert len(events(world, "metadata-log-awaits-room")) == 1
+    leave(world, 2 * RESERVE)
+    world.settle(5_000)
+    assert world.node.running.is_ready
+    assert read(world, world.node.connect()) == (0, [b"x"])
+
+
+def test_a_topic_can_be_deleted_though_the_metadata_log_has_no_room() -> None:
+    world, client = started()
+    assert [world.create(client, name) for name in ("t", "u")] == [0, 0]
+    assert send(world, client, b"x" * 900_000)[0] == 0
+    leave(world, 0)
+    answer = world.ask(client, DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 4, DeleteTopicsResponse)
+    assert isinstance(answer, DeleteTopicsResponse)
+    assert answer.responses[0].error_code == 0
+    assert len(events(world, "disk-ballast-given-up")) == 1
+    world.settle(5000)
+    assert send(world, client, topic="u") == (0, 0)
 
 
 def test_a_clean_stop_ends_though_there_is_no_room_for_what_it_writes() -> None:
