@@ -41,6 +41,7 @@ from sparklog_server.coordinator.runtime import ShardWaits
 from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.log.log_dir import LogDir
 from sparklog_server.replica.directory import Trace
+from sparklog_server.replica.disks import unreadable
 from sparklog_server.replica.partitions import Partitions
 
 _LEFT: list[Chunk] = []
@@ -229,6 +230,11 @@ class Broker:
         """The sessions that must no longer be read (True) or may be read again (False), since the last call."""
         changes, self._mute_changes = self._mute_changes, []
         return changes
+
+    def unreadable(self, error: StorageError, now: Instant) -> list[Effect]:
+        """A file could not be read while an answer was sent: its partition goes offline."""
+        unreadable(self._partitions.directories, error)
+        return self._end_of_turn(now)
 
     # -- time and results
 

@@ -52,11 +52,11 @@ class _Storage:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if isinstance(error, OSError):
-            raise _storage_error(self._path, self._call, error) from error
+            raise storage_error(self._path, self._call, error) from error
 
 
-def _storage_error(path: str, call: str, error: OSError, *, is_undone: bool = True) -> StorageError:
-    """`is_undone` says that the call left nothing behind."""
+def storage_error(path: str, call: str, error: OSError, *, is_undone: bool = True) -> StorageError:
+    """What the operating system raised, as the door tells it; `is_undone` says that the call left nothing behind."""
     # Where blocks are allocated late, a sync may be the first to meet a full disk; what it could not write is lost then (fsync(2)).
     is_full = error.errno in _FULL and is_undone and call != "sync"
     return StorageError(path, call, error.strerror or str(error), is_full=is_full, remedy=_REMEDIES.get(error.errno or 0, ""))
@@ -115,7 +115,7 @@ class OsFile:
             if written != len(data):
                 self._write_rest(data, written)
         except OSError as error:
-            raise _storage_error(self.path, "append", error, is_undone=self._is_cut_back()) from error
+            raise storage_error(self.path, "append", error, is_undone=self._is_cut_back()) from error
         self.size = position + len(data)
         return position
 
@@ -147,7 +147,7 @@ class OsFile:
             finally:
                 os.close(fd)
         except OSError as error:
-            raise _storage_error(self.path, "read", error) from error
+            raise storage_error(self.path, "read", error) from error
 
     def fileno(self) -> int:
         """The open descriptor, valid until control returns to the loop; opened again if it was taken away."""

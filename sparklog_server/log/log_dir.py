@@ -25,7 +25,7 @@ from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_offsets, re
 from sparklog_server.disk.door import Disk, DiskFile, StorageError, replace_all
 
 from . import ballast
-from .damage import LogDamaged
+from .damage import LogDamaged, damage_of
 from .epoch_cache import EpochCache
 from .futures import Future, future_name, may_be_further, partition_of, partition_of_future
 from .identity import (
@@ -190,9 +190,12 @@ class LogDir:
                     was_clean=self.was_clean,
                     log_start_offset=log_start,
                 )
-            except LogDamaged as error:
+            except StorageError as error:
+                damage = damage_of(error)
+                if damage is None:
+                    raise
                 high_watermark = self.high_watermarks.get(topic_partition, Offset(0))
-                self.damaged[topic_partition] = Damaged(topic_id, error, recovery_point, high_watermark, log_start)
+                self.damaged[topic_partition] = Damaged(topic_id, damage, recovery_point, high_watermark, log_start)
                 continue
             if not self.was_clean and log.topic_id != ZERO_UUID:
                 # Of a process that was killed before it synced: it must not vanish from under records that are acknowledged now.
@@ -427,7 +430,8 @@ class LogDir:
     def close(self, high_watermarks: Mapping[TopicPartition, Offset], now: Instant) -> None:
         """Stop cleanly: everything durable, nothing left to scan, then the mark that says so. Raises StorageError.
 
-        No mark while a log is damaged: what it had is promised still, and looked for at the next start. A directory for whose mark a full
+        No mark while a log is damaged, or was closed since a file of it could not be read: what it had is promised still, and looked for at
+        the next start. A directory for whose mark a full
         disk has no room is let go all the same.
         """
         try:
@@ -440,6 +444,7 @@ class LogDir:
 
     def _close(self, high_watermarks: Mapping[TopicPartition, Offset], now: Instant) -> None:
         files: list[DiskFile] = []
+        is_whole = not self.damaged and not any(log.is_closed for log in self.logs.values())
         for log in self.logs.values():
             if not log.is_closed:
                 files += log.begin_close(now)
@@ -449,7 +454,7 @@ class LogDir:
                 log.synced(log.log_end_offset)
                 log.close()
         self.checkpoint(high_watermarks)
-        if not self.damaged:
+        if is_whole:
             mark = json.dumps({"version": 0, "brokerEpoch": self.broker_epoch}, separators=(",", ":"))
             self._disk.write(f"{self.path}/{CLEAN_SHUTDOWN_FILE}", mark.encode())
 

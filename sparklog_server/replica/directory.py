@@ -9,6 +9,7 @@ process starts anew. A write that a full disk refuses has changed nothing and is
 from collections.abc import Callable
 
 from sparklog.effects import Sync
+from sparklog.errors import ErrorCode
 from sparklog.model import Instant, Micros, Offset, Ticket, TopicPartition, Uuid, earlier
 from sparklog_server.disk.door import DiskFile, StorageError
 from sparklog_server.log.log_dir import LogDir
@@ -47,6 +48,7 @@ class Directory:
         "checkpoints_begun",
         "checkpoints_done",
         "error",
+        "has_offline",
         "is_congested",
         "is_cordoned",
         "log_dir",
@@ -85,6 +87,7 @@ class Directory:
         self.room = Room(log_dir.path, log_dir.room, reserve_bytes=reserve_bytes, trace=trace)
         self._trace = trace
         self.partitions: dict[Partition, None] = {}
+        self.has_offline = False  # some partition here cannot be served
         self.error: StorageError | None = None
         self._dirty: dict[Partition, None] = {}
         self._in_flight: list[tuple[Partition, Offset]] = []
@@ -238,6 +241,18 @@ class Directory:
         """The high watermark of every partition here."""
         return {partition.topic_partition: partition.high_watermark for partition in self.partitions}
 
+    def partition_failed(self, partition: Partition, error: StorageError) -> None:
+        """A file of a partition cannot be read: that partition goes offline, and no clean stop is told of the directory."""
+        if partition.error is ErrorCode.KAFKA_STORAGE_ERROR:
+            return
+        remedy = {"remedy": error.remedy} if error.remedy else {}
+        self._trace("partition-offline", partition=str(partition.topic_partition), reason=str(error), **remedy)
+        self._dirty.pop(partition, None)
+        self._cuts.pop(partition, None)
+        self.has_offline = True
+        partition.go_offline()
+        partition.log.close()
+
     def storage_failed(self, error: StorageError) -> None:
         """The disk refused: every partition here goes offline."""
         if self.error is None:
@@ -245,6 +260,7 @@ class Directory:
             self._failed.append(self.log_dir.directory_id)
             remedy = {"remedy": error.remedy} if error.remedy else {}
             self._trace("log-directory-offline", path=self.log_dir.path, reason=str(error), **remedy)
+        self.has_offline = True
         self._dirty = {}
         self._in_flight = []
         self._unsynced_bytes = self._settling_bytes = 0

@@ -1,9 +1,10 @@
 """One partition on this node: its log, its leadership, and who waits for it.
 
-    online ── StorageError, or its log directory failed ──► offline      (final until the process starts again)
+    online ── a file that cannot be read, or its log directory failed ──► offline      (final until the process starts again)
        └──── deleted by the metadata ────► closed
 
-This is the one place where the disk's fault is caught: the partition goes offline and every waiting request learns of it.
+This is the one place where the disk's fault is caught, and every waiting request learns of it. A write or sync that fails takes the whole
+directory offline, as in Kafka; a read that fails, only this partition. A full disk takes nothing offline.
 """
 
 from collections.abc import Callable
@@ -62,6 +63,9 @@ class Home(Protocol):
 
     def storage_failed(self, error: StorageError) -> None:
         """The disk refused: every partition of the directory goes offline, the caller's too."""
+
+    def partition_failed(self, partition: "Partition", error: StorageError) -> None:
+        """A file of the partition cannot be read: it goes offline alone."""
 
 
 class Partition:
@@ -255,7 +259,7 @@ class Partition:
         try:
             return self.log.aborted_within(part, start, limit)
         except StorageError as error:
-            raise self._failed(error) from error
+            raise self._unreadable(error) from error
 
     def index_reading(self, part: FileSlice, start: Offset, limit: Offset) -> IndexReading | None:
         """What is to be read beside the loop before `aborted_within` is asked the same; None if it answers from memory."""
@@ -266,7 +270,7 @@ class Partition:
         try:
             reading.learn()
         except StorageError as error:
-            raise self._failed(error) from error
+            raise self._unreadable(error) from error
 
     def _appended(self, size: int, now: Instant) -> None:
         """`size` more bytes are in the log: have them synced in time, or count them as committed."""
@@ -294,14 +298,14 @@ class Partition:
         try:
             return self.log.read(start, limit, bytes_max, at_least_one=at_least_one)
         except StorageError as error:
-            raise self._failed(error) from error
+            raise self._unreadable(error) from error
 
     def holds_beyond(self, part: FileSlice, limit: Offset) -> bool:
         """Whether batches below `limit` follow behind what `read` gave. Raises PartitionUnavailable."""
         try:
             return self.log.holds_beyond(part, limit)
         except StorageError as error:
-            raise self._failed(error) from error
+            raise self._unreadable(error) from error
 
     def time_search(self, timestamp_ms: Millis | None, limit: Offset) -> TimeSearch:
         """The search for the first record below `limit` at or after `timestamp_ms`; with None, for the greatest timestamp (KIP-734)."""
@@ -311,7 +315,7 @@ class Partition:
         """What a search found that ran beside the loop and is current. Raises PartitionUnavailable."""
         self.leader_for(-1)
         if isinstance(outcome, StorageError):
-            raise self._failed(outcome) from outcome
+            raise self._unreadable(outcome) from outcome
         if isinstance(outcome, RecordsRefused):
             raise PartitionUnavailable(outcome.code) from outcome
         search.learn()
@@ -398,6 +402,11 @@ class Partition:
             return self._failed(error)
         self.room.ran_out(error, now)
         return PartitionUnavailable(ErrorCode.KAFKA_STORAGE_ERROR, self.room.refusal)
+
+    def _unreadable(self, error: StorageError) -> PartitionUnavailable:
+        """A file of the log cannot be read: its neighbours serve on. What to raise."""
+        self._home.partition_failed(self, error)
+        return PartitionUnavailable(ErrorCode.KAFKA_STORAGE_ERROR)
 
     def _failed(self, error: StorageError) -> PartitionUnavailable:
         """The disk refused; what to raise to whoever asked."""

@@ -12,6 +12,7 @@ from sparklog_server.log.settings import LogSettings
 from sparklog_server.metadata.image import TOPIC_RESOURCE, MetadataDelta, MetadataImage, PartitionImage
 from sparklog_server.replica.cleaning import Cleaning
 from sparklog_server.replica.directory import Directory, Trace
+from sparklog_server.replica.disks import look_for_room
 from sparklog_server.replica.homes import Homes
 from sparklog_server.replica.moving import Moving
 from sparklog_server.replica.openings import IN_TURN_MAX, Begun, Openings
@@ -85,6 +86,18 @@ class Partitions:
         # A client asks again for either code; this one does not have it doubt the topic.
         is_wanted = topic_partition in self._wanted
         return ErrorCode.NOT_LEADER_OR_FOLLOWER if is_wanted else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    @property
+    def has_offline(self) -> bool:
+        """Whether `is_offline` may be true of any partition."""
+        return bool(self._offline) or any(directory.has_offline for directory in self.directories)
+
+    def is_offline(self, topic: str, index: int) -> bool:
+        """Whether this node holds a partition that its disk keeps it from serving."""
+        partition = self.find(topic, index)
+        if partition is None:
+            return TopicPartition(topic, index) in self._offline
+        return partition.error is ErrorCode.KAFKA_STORAGE_ERROR
 
     def __iter__(self) -> Iterator[Partition]:
         for partitions in self._by_topic.values():
@@ -364,24 +377,11 @@ class Partitions:
         return runs
 
     def due_openings(self, now: Instant) -> list[Run]:
-        """While a disk is full and once it is not: have retention make room, and the jobs that begin the logs there was no room for."""
-        is_look_due = False
-        for directory in self.directories:
-            if directory.error is None and directory.room.is_look_due(now):
-                is_look_due = True
-                if directory.room.is_full:
-                    self.retention.hurry(now)
-                    self._removals.hurry(now)
-                else:
-                    directory.log_dir.keep_ballast()
-        if not is_look_due or not self._awaits_room:
+        """The jobs that begin the logs for which there was no room, tried while a disk is full and once it is not."""
+        if not look_for_room(self.directories, self.retention, self._removals, now):
             return []
         awaiting, self._awaits_room = self._awaits_room, {}
         return self._open(awaiting, now)
-
-    def has_room(self, now: Instant) -> bool:
-        """Whether a new partition may be placed here: some directory has its reserve free."""
-        return any(directory.error is None and directory.room.has_room(now) for directory in self.directories)
 
     def due_cleaning(self, now: Instant) -> list[Run]:
         """The jobs of compaction, and of moves between directories, that should begin now."""

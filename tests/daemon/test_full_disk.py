@@ -64,8 +64,8 @@ def test_a_disk_filled_by_producers_serves_reads_over_a_restart_and_takes_record
                 print(stored(address) == acknowledged)
             code, _, err = process.end(signal.SIGTERM)
             print(code, err)
-        t=time.time()
+        t = time.time()
         with disk.broker(*settings) as process:
             address = at(process)
-            print(time.time()-t)
+            print(time.time() - t)
             assert stored(address) == acknowledged
