@@ -1,5 +1,7 @@
 """A small file system of its own for a broker process: tmpfs in a mount namespace, which goes with its last process."""
 
+import contextlib
+import os
 import subprocess
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +18,7 @@ class SmallDisk:
     def __init__(self, path: Path, size: int) -> None:
         path.mkdir()
         self.path = path
+        self._size = size
         mount = f'mount -t tmpfs -o size={size} none "{path}" && echo mounted && exec cat'
         self._keeper = subprocess.Popen(
             ["unshare", "-r", "-m", "sh", "-c", mount], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
@@ -30,20 +33,22 @@ class SmallDisk:
         given = [part for setting in settings for part in ("--set", setting)]
         return BrokerProcess("--data-dir", f"{self.path}/data", "--listen", "127.0.0.1:0", *given, prefix=self.prefix)
 
-    def fill(self, *, leave: int = 0) -> None:
-        """Another program takes all the room but `leave` bytes."""
-        room = self.inside / "of-another"
-        room.unlink(missing_ok=True)
-        with room.open("wb", buffering=0) as file:
-            try:
-                while True:
-                    file.write(bytes(4096))
-            except OSError:
-                file.truncate(max(file.tell() - leave, 0))
+    def room(self) -> int:
+        """The bytes that are free."""
+        found = os.statvfs(self.inside)
+        return found.f_bavail * found.f_frsize
 
-    def free(self) -> None:
-        """It gives the room back."""
+    def fill(self) -> None:
+        """Another program takes all the room there is."""
+        with (self.inside / "of-another").open("wb", buffering=0) as file, contextlib.suppress(OSError):
+            while True:
+                file.write(bytes(4096))
+
+    def free(self, at_least: int) -> None:
+        """It gives the room back, and the disk grows besides."""
         (self.inside / "of-another").unlink()
+        grown = ["mount", "-o", f"remount,size={self._size + 2 * at_least}", str(self.path)]
+        subprocess.run([*self.prefix, *grown], check=True)
 
     def __enter__(self) -> Self:
         if not self._is_mounted:

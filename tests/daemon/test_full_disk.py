@@ -1,10 +1,7 @@
-"""A broker on a real file system that fills up."""
+"""A real process on a real file system that fills up: by what it is sent, and to the last byte by others."""
 
 import signal
-import time
 from pathlib import Path
-
-import pytest
 
 from sparklog import Consumer, Producer, TopicPartition
 from sparklog.errors import SparklogError
@@ -12,7 +9,8 @@ from tests.daemon.broker_process import BrokerProcess
 from tests.daemon.small_disk import SmallDisk
 
 PARTITION = TopicPartition("t", 0)
-MIB = 1 << 20
+DISK_BYTES = 24 << 20
+RESERVE = 2 << 20
 
 
 def at(process: BrokerProcess) -> str:
@@ -32,40 +30,42 @@ def stored(bootstrap_servers: str) -> list[bytes | None]:
     return values
 
 
-def fill(bootstrap_servers: str) -> list[bytes]:
-    """Produce until the broker refuses; what it acknowledged."""
+def produce_until_refused(bootstrap_servers: str) -> list[bytes]:
+    """What was acknowledged before the broker refused."""
     acknowledged: list[bytes] = []
     with Producer(bootstrap_servers=bootstrap_servers, retries=0, linger_ms=0, enable_idempotence=False) as producer:
-        try:
-            while True:
-                value = b"%d-" % len(acknowledged) + b"x" * 50_000
-                producer.send(PARTITION.topic, value=value, partition=0).result(10)
-                acknowledged.append(value)
-        except SparklogError as error:
-            assert "KAFKA_STORAGE_ERROR" in str(error) or "KAFKA_STORAGE_ERROR" in repr(error), error
-    return acknowledged
+        while True:
+            value = b"%d-" % len(acknowledged) + b"x" * 500_000
+            try:
+                producer.send(PARTITION.topic, value=value, partition=PARTITION.partition).result(20)
+            except SparklogError as error:
+                assert "KAFKA_STORAGE_ERROR" in str(error)
+                return acknowledged
+            acknowledged.append(value)
 
 
-def test_a_disk_filled_by_producers_serves_reads_over_a_restart_and_takes_records_again_when_there_is_room(tmp_path: Path) -> None:
-    with SmallDisk(tmp_path / "disk", 8 * MIB) as disk:
-        settings = ("sparklog.disk.reserve.bytes=2097152",)
-        with disk.broker(*settings) as process:
-            address = at(process)
-            acknowledged = fill(address)
-            assert len(acknowledged) > 50
+def test_a_full_disk_serves_reads_over_restarts_and_a_patient_producer_is_served_when_there_is_room(tmp_path: Path) -> None:
+    with SmallDisk(tmp_path / "disk", DISK_BYTES) as disk:
+        settings = f"sparklog.disk.reserve.bytes={RESERVE}"
+        with disk.broker(settings) as process:
+            acknowledged = produce_until_refused(address := at(process))
+            assert len(acknowledged) > 30
+            assert disk.room() >= RESERVE - (64 << 10)  # what the broker itself has written
             assert stored(address) == acknowledged
-            process.end(signal.SIGKILL)
-        with disk.broker(*settings) as process:
-            address = at(process)
+            disk.fill()
+            assert disk.room() == 0
             assert stored(address) == acknowledged
-            with Producer(bootstrap_servers=address, delivery_timeout_ms=30_000) as producer:
-                disk.fill()
-                future = producer.send(PARTITION.topic, value=b"patient", partition=0)
-                print(stored(address) == acknowledged)
-            code, _, err = process.end(signal.SIGTERM)
-            print(code, err)
-        t = time.time()
-        with disk.broker(*settings) as process:
-            address = at(process)
-            print(time.time() - t)
-            assert stored(address) == acknowledged
+            _, _, said = process.end(signal.SIGKILL)
+            assert said.count(" disk-full ") == 1
+        with disk.broker(settings) as process:
+            assert stored(address := at(process)) == acknowledged
+            with Producer(bootstrap_servers=address) as producer:
+                future = producer.send(PARTITION.topic, value=b"patient", partition=PARTITION.partition)
+                assert stored(address) == acknowledged
+                assert not future.done()
+                disk.free(RESERVE)
+                assert future.result(30).offset == len(acknowledged)
+            code, _, said = process.end(signal.SIGTERM)
+            assert code == 0
+            assert "log-directory-offline" not in said
+            assert said.count(" disk-full ") == said.count(" disk-has-room ") == 1
