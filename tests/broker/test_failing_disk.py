@@ -6,12 +6,12 @@ import pytest
 
 from sparklog.errors import ErrorCode
 from sparklog.kernels import scan
-from sparklog.wire.messages.fetch import FetchResponse
 from sparklog.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
     TopicRequest,
 )
+from sparklog.wire.messages.fetch import FetchResponse
 from sparklog.wire.messages.list_offsets import ListOffsetsResponse
 from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from sparklog.wire.messages.produce import ProduceResponse

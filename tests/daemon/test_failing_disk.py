@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sparklog import Admin, Consumer, NewTopic, Producer, TopicPartition
+from sparklog import Admin, Consumer, Producer, TopicPartition
 from sparklog.errors import SparklogError
 from tests.daemon.broker_process import BrokerProcess
 from tests.daemon.failing_calls import FailingCalls
@@ -21,7 +21,7 @@ def at(process: BrokerProcess) -> str:
 
 def create(address: str, partitions: int) -> None:
     with Admin(bootstrap_servers=address) as admin:
-        admin.create_topics([NewTopic("t", partitions)])
+        admin.create_topics({"t": partitions})
 
 
 def send(address: str, partition: int, value: bytes = LARGE) -> str:
@@ -46,8 +46,7 @@ def read(address: str, partition: int, *, patience_ms: int = 5_000) -> list[byte
 
 def leaders(address: str) -> list[int]:
     with Admin(bootstrap_servers=address) as admin:
-        (topic,) = admin.describe_topics(["t"])
-        return [part.leader for part in topic.partitions]
+        return [part.leader for part in admin.describe_topics(["t"])["t"].partitions]
 
 
 def homes(directories: list[Path]) -> list[int]:

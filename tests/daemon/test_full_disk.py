@@ -39,16 +39,19 @@ def produce_until_refused(bootstrap_servers: str) -> list[bytes]:
             try:
                 producer.send(PARTITION.topic, value=value, partition=PARTITION.partition).result(20)
             except SparklogError as error:
-                assert "KAFKA_STORAGE_ERROR" in str(error)
-                return acknowledged
+                refusal = str(error)
+                break
             acknowledged.append(value)
+    assert "KAFKA_STORAGE_ERROR" in refusal
+    return acknowledged
 
 
 def test_a_full_disk_serves_reads_over_restarts_and_a_patient_producer_is_served_when_there_is_room(tmp_path: Path) -> None:
     with SmallDisk(tmp_path / "disk", DISK_BYTES) as disk:
         settings = f"sparklog.disk.reserve.bytes={RESERVE}"
         with disk.broker(settings) as process:
-            acknowledged = produce_until_refused(address := at(process))
+            address = at(process)
+            acknowledged = produce_until_refused(address)
             assert len(acknowledged) > 30
             assert disk.room() >= RESERVE - (64 << 10)  # what the broker itself has written
             assert stored(address) == acknowledged
@@ -58,7 +61,8 @@ def test_a_full_disk_serves_reads_over_restarts_and_a_patient_producer_is_served
             _, _, said = process.end(signal.SIGKILL)
             assert said.count(" disk-full ") == 1
         with disk.broker(settings) as process:
-            assert stored(address := at(process)) == acknowledged
+            address = at(process)
+            assert stored(address) == acknowledged
             with Producer(bootstrap_servers=address) as producer:
                 future = producer.send(PARTITION.topic, value=b"patient", partition=PARTITION.partition)
                 assert stored(address) == acknowledged
