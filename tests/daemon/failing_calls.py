@@ -1,6 +1,5 @@
 """A broker process whose system calls fail as a broken disk has them fail; `failing_calls.c` says how."""
 
-import os
 import shutil
 import subprocess
 import sys
@@ -29,7 +28,7 @@ class FailingCalls:
         """From now on these (call, part of a path, errno) fail, and no others."""
         aside = self._told.with_suffix(".new")
         aside.write_text("".join(f"{call} {part} {number}\n" for call, part, number in calls))
-        os.replace(aside, self._told)
+        aside.replace(self._told)
 
     def broker(self, *directories: Path, listen: str = "127.0.0.1:0") -> BrokerProcess:
         """A broker that meets these failures."""
