@@ -295,7 +295,9 @@ class Broker:
         if timers:
             earliest = earlier(earliest, timers[0][0])
         if not self.is_stopping:
-            earliest = earlier(earlier(earliest, self._context.shards_deadline()), self._standing.deadline())
+            earliest = earlier(earliest, self._context.shards_deadline())
+            if self._standing.again_at_us is not None:
+                earliest = earlier(earliest, self._standing.again_at_us)
         return earlier(earliest, self.quotas.deadline())
 
     # -- requests

@@ -109,7 +109,7 @@ class Quorum:
     @property
     def is_quiet(self) -> bool:
         """Whether nothing waits for the disk; what waits for room on a full one may wait for ever."""
-        is_settled = self._raft.deadline() is not None or not (self._parked or self._waiting)
+        is_settled = self._raft.retry_at_us is not None or not (self._parked or self._waiting)
         return self._raft.is_quiet and self._snapshotting.is_quiet and is_settled
 
     @property
@@ -189,10 +189,11 @@ class Quorum:
 
     def deadline(self) -> Micros | None:
         """When `tick` wants to be called."""
-        retry_us = self._raft.deadline()
-        if self._raft.role is not _LEADER:
-            return retry_us
-        return earlier(earlier(retry_us, self._controller.deadline()), self._snapshotting.deadline(self.image))
+        raft = self._raft
+        if raft.role is not _LEADER:
+            return raft.retry_at_us
+        earliest = earlier(self._controller.deadline(), self._snapshotting.deadline(self.image))
+        return earliest if raft.retry_at_us is None else earlier(earliest, raft.retry_at_us)
 
     def close(self, now: Instant) -> None:
         """Close the metadata log."""

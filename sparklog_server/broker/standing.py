@@ -74,26 +74,23 @@ class Standing:
         self._told_cordoned: tuple[str, ...] = ()
         self._trace = trace
         self._again: list[Callable[[Instant], None]] = []
-        self._again_at_us: Micros | None = None
+        self.again_at_us: Micros | None = None
+        """When `tick` is wanted."""
 
     def begin(self, registration: BrokerRegistrationRequest, now: Instant) -> None:
         """Register; ready follows by itself."""
         self._context.propose(registration, Registration(registration), BROKER_PRINCIPAL, now)
 
-    def deadline(self) -> Micros | None:
-        """When `tick` is wanted."""
-        return self._again_at_us
-
     def tick(self, now: Instant) -> None:
         """Ask the controller again for what it had no room for."""
-        if self._again_at_us is not None and self._again_at_us <= now.mono_us:
-            again, self._again, self._again_at_us = self._again, [], None
+        if self.again_at_us is not None and self.again_at_us <= now.mono_us:
+            again, self._again, self.again_at_us = self._again, [], None
             for ask in again:
                 ask(now)
 
     def _ask_later(self, ask: Callable[[Instant], None], now: Instant) -> None:
         self._again.append(ask)
-        self._again_at_us = Micros(now.mono_us + _RETRY_US)
+        self.again_at_us = Micros(now.mono_us + _RETRY_US)
 
     @property
     def has_failures(self) -> bool:

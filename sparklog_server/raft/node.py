@@ -6,7 +6,7 @@
 
 One sync is in flight at a time; whatever is appended meanwhile shares the next one. A failed sync is never retried: what the disk then
 holds is unknown (the page cache may have dropped it), so the process must end. A write that a full disk refuses has changed nothing: it is
-tried again every second (`deadline`, `tick`).
+tried again every second (`retry_at_us`, `tick`).
 """
 
 from collections.abc import Callable, Iterator
@@ -99,7 +99,7 @@ class RaftNode:
         self._vote_ticket: Ticket | None = None
         self._is_elected = False
         self._sync: tuple[Ticket, Offset] | None = None
-        self._retry_at_us: Micros | None = None  # a full disk refused a write
+        self.retry_at_us: Micros | None = None  # a full disk refused a write: when `tick` is wanted
         self._is_full = False  # and that was told
 
     @classmethod
@@ -167,15 +167,11 @@ class RaftNode:
         """Whether nothing waits for the disk but room on it."""
         return self._sync is None and self._vote_ticket is None
 
-    def deadline(self) -> Micros | None:
-        """When `tick` is wanted."""
-        return self._retry_at_us
-
     def tick(self, now: Instant) -> list[Effect]:
         """Try again what a full disk refused."""
-        if self._retry_at_us is None or self._retry_at_us > now.mono_us:
+        if self.retry_at_us is None or self.retry_at_us > now.mono_us:
             return []
-        self._retry_at_us = None
+        self.retry_at_us = None
         if self.role is not Role.CANDIDATE:
             return self.flush(now)
         return self._lead(now) if self._is_elected else self._vote(now)
@@ -272,7 +268,7 @@ class RaftNode:
     def halt(self, error: StorageError) -> list[Effect]:
         """Stop for good: the disk of the metadata log cannot be trusted any more."""
         self._trace("metadata-log-failed", path=error.path, call=error.call, reason=error.reason)
-        self._sync = self._vote_ticket = self._retry_at_us = None
+        self._sync = self._vote_ticket = self.retry_at_us = None
         self._become(Role.HALTED)
         return [Halt(f"the metadata log cannot be kept: {error}" + (f" ({error.remedy})" if error.remedy else ""))]
 
@@ -319,7 +315,7 @@ class RaftNode:
         if not self._is_full:
             self._is_full = True
             self._trace("metadata-log-awaits-room", path=error.path, call=error.call, reason=error.reason)
-        self._retry_at_us = Micros(now.mono_us + _RETRY_US)
+        self.retry_at_us = Micros(now.mono_us + _RETRY_US)
         return []
 
     def _become(self, role: Role) -> None:

@@ -103,7 +103,9 @@ class Directory:
 
     def deadline(self) -> Micros | None:
         """When to ask again whether a sync or a checkpoint is due, or there is room."""
-        sync_at_us = earlier(None if self._in_flight else self.sync_at_us, self.room.deadline())
+        sync_at_us = None if self._in_flight else self.sync_at_us
+        if self.room.look_at_us is not None:
+            sync_at_us = earlier(sync_at_us, self.room.look_at_us)
         return sync_at_us if self._is_checkpointing else earlier(sync_at_us, self._checkpoint_at_us)
 
     @property

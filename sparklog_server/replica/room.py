@@ -28,20 +28,23 @@ _MARGIN_SHARE: Final = 8
 
 
 class Room:
-    """The room of one log directory. Invariants: `is_full` changes with one event each; while it holds, `deadline` is not None."""
+    """The room of one log directory.
+
+    Invariants: `is_full` changes with one event each; while it holds, `look_at_us`, when `is_look_due` wants to be asked, is not None.
+    """
 
     __slots__ = (
         "_ask",
         "_began_us",
         "_known_until_us",
         "_left_bytes",
-        "_look_at_us",
         "_needed_bytes",
         "_path",
         "_refused",
         "_reserve_bytes",
         "_trace",
         "is_full",
+        "look_at_us",
         "refusal",
     )
 
@@ -56,7 +59,7 @@ class Room:
         self._trace = trace
         self._left_bytes = 0  # beyond the reserve, as far as is known
         self._known_until_us = 0
-        self._look_at_us: Micros | None = None
+        self.look_at_us: Micros | None = None
         self._began_us = 0
         self._needed_bytes = 0
         self._refused = 0
@@ -99,7 +102,7 @@ class Room:
     def _begin(self, usable: int, reserve: int, now: Instant) -> None:
         self.is_full = True
         self._began_us = now.mono_us
-        self._look_at_us = Micros(now.mono_us + _LOOK_US)
+        self.look_at_us = Micros(now.mono_us + _LOOK_US)
         self.refusal = f"The disk of {self._path} has {usable} bytes left, of which producers may not use the last {reserve}."
         self._trace("disk-full", path=self._path, usable_bytes=usable, reserve_bytes=reserve)
 
@@ -110,7 +113,7 @@ class Room:
             "disk-has-room", path=self._path, usable_bytes=usable, reserve_bytes=reserve, refused=self._refused, elapsed_ms=elapsed_ms
         )
         self._needed_bytes = self._refused = 0
-        self._look_at_us = now.mono_us  # for work that was put off
+        self.look_at_us = now.mono_us  # for work that was put off
 
     def ran_out(self, error: StorageError, now: Instant) -> None:
         """A write was refused for want of room, though nobody had seen that coming."""
@@ -126,15 +129,11 @@ class Room:
         self._known_until_us = now.mono_us + _KNOWN_FOR_US
         self._left_bytes = -1
 
-    def deadline(self) -> Micros | None:
-        """When `is_look_due`."""
-        return self._look_at_us
-
     def is_look_due(self, now: Instant) -> bool:
         """Whether work that was put off is to be tried again now, as it is once when the episode ends."""
-        if self._look_at_us is None or self._look_at_us > now.mono_us:
+        if self.look_at_us is None or self.look_at_us > now.mono_us:
             return False
         if self.is_full:
             self._look(0, now)
-        self._look_at_us = Micros(now.mono_us + _LOOK_US) if self.is_full else None
+        self.look_at_us = Micros(now.mono_us + _LOOK_US) if self.is_full else None
         return True
