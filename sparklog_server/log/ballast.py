@@ -6,6 +6,8 @@ Without it a full disk would keep the broker from writing down its vote, without
 topic. A file system that compresses zeros away has nothing to give back.
 """
 
+from collections.abc import Sequence
+
 from sparklog_server.disk.door import Disk, StorageError
 
 FILE_NAME = ".sparklog-ballast"
@@ -40,3 +42,20 @@ def give_up_if_full(disk: Disk, directory: str) -> None:
     """Remove the ballast where there is less room than it takes. Blocks. Raises StorageError."""
     if disk.room(directory)[1] < BALLAST_BYTES:
         give_up(disk, directory)
+
+
+def rename_all(disk: Disk, directory: str, moves: Sequence[tuple[str, str]]) -> None:
+    """Rename what is about to be removed, at the price of the ballast of `directory` if a full disk has no room for the names.
+
+    Blocks. Raises StorageError.
+    """
+    try:
+        disk.rename_all(moves)
+    except StorageError as error:
+        if not error.is_full or not give_up(disk, directory):
+            raise
+    else:
+        return
+    names = {parent: frozenset(disk.list(parent)) for parent in dict.fromkeys(old.rpartition("/")[0] for old, _ in moves)}
+    left = [(old, new) for old, new in moves if old.rpartition("/")[2] in names[old.rpartition("/")[0]]]
+    disk.rename_all([*left, *((new, new) for _, new in moves[-1:])])  # the last makes those before it lasting, also where none is left

@@ -309,11 +309,11 @@ class LogDir:
 
     def delete_job(self, topic_partitions: Iterable[TopicPartition]) -> Callable[[], Removal]:
         """Take partitions out of service: the job that renames their directories, and gives the one that removes the files."""
-        disk = self._disk
+        disk, path = self._disk, self.path
         renames = [self._take_out(topic_partition, DELETE_SUFFIX) for topic_partition in topic_partitions]
 
         def rename() -> Removal:
-            disk.rename_all(renames)
+            ballast.rename_all(disk, path, renames)
             return removal(disk, [doomed for _, doomed in renames])
 
         return rename

@@ -130,6 +130,9 @@ class Retention:
         if removal is not None:
             delay_ms = 0 if partition.room.is_full else partition.log.settings.file_delete_delay_ms
             self._removals.add(removal, Micros(now.mono_us + delay_ms * 1000))
+        elif isinstance(result, StorageError) and result.is_full:
+            # The log has forgotten these files: they go after the next start.
+            self._trace("removal-failed", reason=str(result))
         elif isinstance(result, StorageError) and not partition.log.is_closed:
             # Where the log is closed its directory has another name by now, and what is in it goes with it.
             partition.storage_failed(result)

@@ -156,6 +156,32 @@ def test_deleting_a_topic_on_a_full_disk_makes_room() -> None:
     assert send(world, client, topic="u") == (0, 0)
 
 
+@pytest.mark.parametrize("renamed", ["/data/t-0", ".log"])
+def test_names_for_which_a_full_disk_has_no_room_cost_the_ballast_and_nothing_more(renamed: str) -> None:
+    world, client = started(**{"log.initial.task.delay.ms": "20000"})
+    assert create(world, client, "t", internal_segment_bytes=1100, retention_bytes=2000)[0] == 0
+    assert [send(world, client, b"%d" % number * 500)[0] for number in range(8)] == [0] * 8
+    refusals = iter([None, None, NO_SPACE] if renamed == ".log" else [NO_SPACE])
+    world.disk.fault = lambda call, path: next(refusals, None) if call == "rename" and path.endswith(renamed) else None
+    if renamed == ".log":
+        world.settle(15_000)
+        assert events(world, "segments-retired")
+        assert code_and_first(world, client)[0] == ErrorCode.OFFSET_OUT_OF_RANGE
+    else:
+        world.ask(client, DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 4, DeleteTopicsResponse)
+    world.settle(70_000)
+    assert next(refusals, None) is None
+    assert world.disk.size(f"/data/{FILE_NAME}") == 0
+    assert not [name for name in world.disk.list("/data") if name.endswith("-delete")]
+    assert len([name for name in world.disk.list("/data/t-0") if ".log" in name]) <= 4
+    assert not events(world, "log-directory-offline")
+    assert world.create(client, "u") == 0
+
+
+def code_and_first(world: World, client: SimulatedConnection) -> tuple[int, list[bytes]]:
+    return fetched(world.ask(client, fetch("t", 0, max_wait_ms=0), FETCH_BY_NAME, FetchResponse))
+
+
 @pytest.mark.parametrize("flush", ["auto", "never"])
 def test_others_fill_the_disk_to_its_last_byte_and_the_broker_serves_on(flush: str) -> None:
     world, client = started(**{"sparklog.ack.flush": flush, "replica.high.watermark.checkpoint.interval.ms": "100"})
