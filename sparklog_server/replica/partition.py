@@ -393,8 +393,11 @@ class Partition:
             self.purgatory.release(leader.high_watermark, self._released)
 
     def storage_failed(self, error: StorageError) -> None:
-        """The disk refused: the directory goes offline, and with it this partition."""
-        self._home.storage_failed(error)
+        """The disk refused: the directory goes offline; where it was a file of this log that cannot be read, this partition alone."""
+        if error.call == "read":
+            self._home.partition_failed(self, error)
+        else:
+            self._home.storage_failed(error)
 
     def _not_written(self, error: StorageError, now: Instant) -> PartitionUnavailable:
         """The disk refused an append; what to raise. For want of room nothing was written, and all that was before is served on."""

@@ -35,9 +35,7 @@ _RESTS_US = 8_000_000
 _SETTLES_US = 60_000_000
 
 
-def run(
-    seed: int, *, broker_class: type[Broker] = Broker, settings: dict[str, str] | None = None, disk_fills: bool = False
-) -> History:
+def run(seed: int, *, broker_class: type[Broker] = Broker, settings: dict[str, str] | None = None, disk_fills: bool = False) -> History:
     """What happened in the world of this seed; the same each time. `broker_class` and `settings` are there to plant faults.
 
     With `disk_fills` others fill the disk now and then, up to the last bytes.

@@ -100,6 +100,18 @@ def test_what_a_full_disk_refuses_of_a_swap_or_its_checkpoint_is_tried_again(ref
     assert dict(read(world)) == told
 
 
+def test_a_segment_that_compaction_cannot_read_takes_its_partition_offline_alone() -> None:
+    world = started(**{"num.partitions": "1"})
+    world.create(world.node.connect(), "beside")
+    write(world)
+    world.disk.fault = lambda call, path: "Input/output error" if call == "read" and path.startswith("/data/t-0/") else None
+    world.settle(ms=2 * BACKOFF_MS)
+    assert [line.split()[1] for line in world.node.trace if line.startswith("partition-offline")] == ["partition=t-0"]
+    batch = bytes(build_batch([(b"k", b"x", (), world.clock.now.wall_ms)]))
+    answer = world.ask(world.node.connect(), produce("beside", batch, acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse)
+    assert produced(answer) == (0, 0)
+
+
 def test_the_checkpoint_says_after_a_restart_what_is_clean() -> None:
     world = started()
     told = write(world)
