@@ -327,6 +327,7 @@ class SimulatedDisk:
 
     def lock(self, directory: str) -> None:
         """Hold the directory until `unlock` or a crash. Raises DirectoryInUse."""
+        self.check("lock", directory)
         if directory in self._locked:
             raise DirectoryInUse(directory)
         self._locked[directory] = None
