@@ -42,6 +42,7 @@ from sparklog_server.coordinator.runtime import ShardWaits
 from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.log.log_dir import LogDir
 from sparklog_server.replica.directory import Trace
+from sparklog_server.replica.disks import unreadable
 from sparklog_server.replica.partitions import Partitions
 
 SESSION_TURN_BYTES = 1 << 20
@@ -286,6 +287,11 @@ class Broker:
         changes, self._mute_changes = self._mute_changes, []
         return changes
 
+    def unreadable(self, error: StorageError, now: Instant) -> list[Effect]:
+        """A file could not be read while an answer was sent: its partition goes offline."""
+        unreadable(self._partitions.directories, error)
+        return self._end_of_turn(now)
+
     # -- time and results
 
     def finished(self, ticket: Ticket, result: object, now: Instant) -> list[Effect]:
@@ -335,10 +341,12 @@ class Broker:
         if self._yielding:
             self._resume_yielding()
         self._effects.extend(self._partitions.due_checkpoints(now))
+        self._effects.extend(self._partitions.due_openings(now))
         self._effects.extend(self._partitions.due_retention(now))
         self._effects.extend(self._partitions.due_cleaning(now))
         if not self.is_stopping:
             self._context.tick_shards(now)
+            self._standing.tick(now)
         deadline = self._quorum.deadline()
         if deadline is not None and deadline <= now.mono_us:
             self._effects.extend(self._quorum.tick(now))
@@ -354,6 +362,8 @@ class Broker:
             earliest = earlier(earliest, timers[0][0])
         if not self.is_stopping:
             earliest = earlier(earliest, self._context.shards_deadline())
+            if self._standing.again_at_us is not None:
+                earliest = earlier(earliest, self._standing.again_at_us)
         if self._yielding:
             return Micros(0)
         return earlier(earlier(earliest, self._replies.deadline()), self.quotas.deadline())

@@ -36,11 +36,12 @@ def open_log_dirs(settings: BrokerSettings, disk: Disk, entropy: Callable[[int],
         except StorageError as error:
             if path == settings.metadata_log_dir or isinstance(error, DirectoryInUse):
                 raise
-            trace("log-directory-offline", path=path, reason=str(error))
+            trace("log-directory-offline", path=path, reason=str(error), **({"remedy": error.remedy} if error.remedy else {}))
             failed = error
             continue
         for topic_partition, damaged in log_dir.damaged.items():
-            trace("partition-offline", partition=str(topic_partition), reason=str(damaged.error))
+            remedy = {"remedy": damaged.error.remedy} if damaged.error.remedy else {}
+            trace("partition-offline", partition=str(topic_partition), reason=str(damaged.error), **remedy)
         cluster_id = log_dir.cluster_id
         opened.append(log_dir)
     if failed is not None and not any(log_dir.path in settings.log_dirs for log_dir in opened):

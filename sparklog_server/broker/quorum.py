@@ -99,7 +99,7 @@ class Quorum:
         snapshotting = Snapshotting(disk, raft, settings, tickets=tickets, trace=trace, now=now)
         quorum = cls(raft, Controller(settings, cluster_id, entropy), snapshotting, trace)
         quorum._replay_log()
-        return quorum, raft.campaign()
+        return quorum, raft.campaign(now)
 
     @property
     def has_news(self) -> bool:
@@ -108,8 +108,9 @@ class Quorum:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing waits for the disk."""
-        return self._raft.is_quiet and self._snapshotting.is_quiet and not self._parked and not self._waiting
+        """Whether nothing waits for the disk; what waits for room on a full one may wait for ever."""
+        is_settled = self._raft.retry_at_us is not None or not (self._parked or self._waiting)
+        return self._raft.is_quiet and self._snapshotting.is_quiet and is_settled
 
     @property
     def is_leader(self) -> bool:
@@ -139,7 +140,7 @@ class Quorum:
     def propose(self, command: Message, token: object, principal: str, now: Instant) -> list[Effect]:
         """Decide on a wire request of `principal`; its reply comes with `token` out of `take_committed`. Commands share syncs."""
         if self._raft.is_leader:
-            return [*self._decide(command, token, principal, now), *self._raft.flush()]
+            return [*self._decide(command, token, principal, now), *self._raft.flush(now)]
         if self._raft.role is Role.CANDIDATE:
             self._waiting.append((command, token, principal))
         else:
@@ -153,12 +154,16 @@ class Quorum:
             effects = self._snapshotting.finished(error, now)
         else:
             effects = self._raft.synced(ticket, error, now)
-        if self._raft.is_leader and not was_leader:
-            effects += self._begin_leadership(now)
-        if not self._raft.is_leader:
+        effects += self._settle(now, was_leader=was_leader)
+        return effects + self._snapshotting.due(self.image, now)
+
+    def _settle(self, now: Instant, *, was_leader: bool) -> list[Effect]:
+        """Take up or give up leadership as the raft node has, and hand out what is public now."""
+        effects = self._begin_leadership(now) if self._raft.is_leader and not was_leader else []
+        if not self._raft.is_leader and self._raft.role is not Role.CANDIDATE:
             self._drop()
         self._publish()
-        return effects + self._snapshotting.due(self.image, now)
+        return effects
 
     def take_committed(self) -> list[tuple[object, Message]]:
         """The (token, reply) pairs committed since the last call, in the order of their commands."""
@@ -171,18 +176,24 @@ class Quorum:
         return deltas
 
     def tick(self, now: Instant) -> list[Effect]:
-        """Let the controller act on time: fence a silent broker, begin a snapshot."""
+        """Let the controller act on time: fence a silent broker, begin a snapshot; and the raft node, which may wait for room."""
+        was_leader = self._raft.is_leader
+        effects = self._raft.tick(now)
+        if self._raft.is_leader != was_leader or self._raft.role is Role.HALTED:
+            effects += self._settle(now, was_leader=was_leader)
         if not self._raft.is_leader:
-            return []
+            return effects
         records = self._controller.tick(now)
-        effects = self._append_unasked(Outcome(records, None, is_atomic=False), now) if records else []
-        return effects + self._raft.flush() + self._snapshotting.due(self.image, now)
+        effects += self._append_unasked(Outcome(records, None, is_atomic=False), now) if records else []
+        return effects + self._raft.flush(now) + self._snapshotting.due(self.image, now)
 
     def deadline(self) -> Micros | None:
         """When `tick` wants to be called."""
-        if self._raft.role is not _LEADER:
-            return None
-        return earlier(self._controller.deadline(), self._snapshotting.deadline(self.image))
+        raft = self._raft
+        if raft.role is not _LEADER:
+            return raft.retry_at_us
+        earliest = earlier(self._controller.deadline(), self._snapshotting.deadline(self.image))
+        return earliest if raft.retry_at_us is None else earlier(earliest, raft.retry_at_us)
 
     def close(self, now: Instant) -> None:
         """Close the metadata log."""
@@ -212,7 +223,7 @@ class Quorum:
         effects = self._append_unasked(Outcome(records, None), now) if records else []
         while self._waiting and self._raft.is_leader:
             effects += self._decide(*self._waiting.popleft(), now)
-        return effects + self._raft.flush()
+        return effects + self._raft.flush(now)
 
     def _decide(self, command: Message, token: object, principal: str, now: Instant) -> list[Effect]:
         """Decide, append, and park the reply behind what it rests on."""

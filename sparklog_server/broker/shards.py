@@ -89,7 +89,7 @@ class LedPartition:
 
 
 def _refused(refusal: PartitionUnavailable | RecordsRefused) -> Refused:
-    return Refused(refusal.code, refusal.message if isinstance(refusal, RecordsRefused) else None)
+    return Refused(refusal.code, refusal.message)
 
 
 class Shards:

@@ -122,7 +122,7 @@ class Snapshotting:
             snapshots.remove(job.snapshot)
             self._trace("metadata-snapshot-damaged", path=error.path, position=error.position, reason=error.reason)
         elif error is not None and error.is_full:
-            self._not_before_us = Micros(now.mono_us + _RETRY_US)
+            self._not_before_us = self._clean_us = Micros(now.mono_us + _RETRY_US)
             self._trace("metadata-snapshot-failed", path=error.path, reason=error.reason)
         elif error is not None:
             return self._raft.halt(error)

@@ -2,14 +2,18 @@
 
 begun ── registered, with an epoch ──► fenced ── heartbeat: not fenced ──► ready ── a directory fails ──► told, and still ready
             └── refused ──► halted
+
+What the controller cannot write down, since its disk is full, is asked again every second.
 """
 
+from collections.abc import Callable
+from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple
 
 from sparklog.effects import Halt
-from sparklog.errors import code_of
-from sparklog.model import Instant, Uuid
+from sparklog.errors import ErrorCode, code_of
+from sparklog.model import Instant, Micros, Uuid
 from sparklog.wire.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
     AssignReplicasToDirsRequestDirectoryData,
@@ -29,8 +33,15 @@ TOLD_AT_ONCE_MAX: Final = 2_000
 """For how many replicas one request tells where they lie: a controller refuses a request that is too large as a whole."""
 
 
-class Registration:
+_RETRY_US: Final = 1_000_000
+_FULL: Final = ErrorCode.KAFKA_STORAGE_ERROR
+"""What the controller says when its metadata log has no room."""
+
+
+class Registration(NamedTuple):
     """The token of this broker's own registration."""
+
+    request: BrokerRegistrationRequest
 
 
 class Unfencing:
@@ -43,8 +54,10 @@ class DirectoryReport(NamedTuple):
     told: tuple[Assignment, ...]
 
 
-class FailureReport:
+class FailureReport(NamedTuple):
     """The token of the heartbeat that tells of data directories that failed."""
+
+    failed: tuple[Uuid, ...]
 
 
 class CordonReport:
@@ -60,10 +73,24 @@ class Standing:
         self._failed = failed
         self._told_cordoned: tuple[str, ...] = ()
         self._trace = trace
+        self._again: list[Callable[[Instant], None]] = []
+        self.again_at_us: Micros | None = None
+        """When `tick` is wanted."""
 
     def begin(self, registration: BrokerRegistrationRequest, now: Instant) -> None:
         """Register; ready follows by itself."""
-        self._context.propose(registration, Registration(), BROKER_PRINCIPAL, now)
+        self._context.propose(registration, Registration(registration), BROKER_PRINCIPAL, now)
+
+    def tick(self, now: Instant) -> None:
+        """Ask the controller again for what it had no room for."""
+        if self.again_at_us is not None and self.again_at_us <= now.mono_us:
+            again, self._again, self.again_at_us = self._again, [], None
+            for ask in again:
+                ask(now)
+
+    def _ask_later(self, ask: Callable[[Instant], None], now: Instant) -> None:
+        self._again.append(ask)
+        self.again_at_us = Micros(now.mono_us + _RETRY_US)
 
     @property
     def has_failures(self) -> bool:
@@ -87,16 +114,28 @@ class Standing:
                 del self._assignments[one.topic_id, one.partition]
             self._context.propose(self._assigning(told), DirectoryReport(told), BROKER_PRINCIPAL, now)
         if self._has_other_cordons:
-            self._context.propose(self._heartbeat(offline_log_dirs=[], tells_cordoned=True), CordonReport(), BROKER_PRINCIPAL, now)
-        if not self._failed:
-            return
-        failed, self._failed[:] = list(self._failed), []
-        self._context.propose(self._heartbeat(offline_log_dirs=failed), FailureReport(), BROKER_PRINCIPAL, now)
+            self._tell_cordoned(CordonReport(), now)
+        if self._failed:
+            failed, self._failed[:] = tuple(self._failed), []
+            self._tell_failed(failed, now)
+
+    def _tell_cordoned(self, token: Unfencing | CordonReport, now: Instant) -> None:
+        """A heartbeat, which asks to be unfenced too."""
+        self._context.propose(self._heartbeat(offline_log_dirs=[], tells_cordoned=True), token, BROKER_PRINCIPAL, now)
+
+    def _tell_failed(self, failed: tuple[Uuid, ...], now: Instant) -> None:
+        self._context.propose(self._heartbeat(offline_log_dirs=list(failed)), FailureReport(failed), BROKER_PRINCIPAL, now)
 
     def committed(self, token: object, reply: Message, now: Instant) -> Halt | None:
         """The controller's reply to one of the tokens above is committed."""
         context = self._context
         match token, reply:
+            case Registration(), BrokerRegistrationResponse(error_code=code) if code == _FULL:
+                self._ask_later(partial(self.begin, token.request), now)
+            case ((Unfencing() | CordonReport()), BrokerHeartbeatResponse(error_code=code)) if code == _FULL:
+                self._ask_later(partial(self._tell_cordoned, token), now)
+            case FailureReport(), BrokerHeartbeatResponse(error_code=code) if code == _FULL:
+                self._ask_later(partial(self._tell_failed, token.failed), now)
             case Registration(), BrokerRegistrationResponse():
                 if reply.error_code:
                     reason = unsupported(context.image.features) or code_of(reply.error_code).name
@@ -104,7 +143,7 @@ class Standing:
                 context.broker_epoch = reply.broker_epoch
                 for directory in context.partitions.directories:
                     directory.log_dir.broker_epoch = reply.broker_epoch
-                context.propose(self._heartbeat(offline_log_dirs=[], tells_cordoned=True), Unfencing(), BROKER_PRINCIPAL, now)
+                self._tell_cordoned(Unfencing(), now)
             case Unfencing(), BrokerHeartbeatResponse():
                 self.is_ready = not reply.is_fenced
                 self._trace("broker-ready" if self.is_ready else "broker-still-fenced", node=context.settings.node_id)

@@ -49,6 +49,7 @@ def start(
     from sparklog_server.daemon.descriptors import raise_limit, shared
     from sparklog_server.daemon.logs import TraceLog
     from sparklog_server.daemon.server import REFUSALS, Server, entropy, prepare_process
+    from sparklog_server.disk.door import StorageError
     from sparklog_server.disk.os_disk import OsDisk
 
     loaded = load(config, given, is_insecure_allowed=insecure)
@@ -73,4 +74,5 @@ def start(
         )
         return server.run()
     except REFUSALS as error:
-        raise click.ClickException(str(error)) from error
+        remedy = f": {error.remedy}" if isinstance(error, StorageError) and error.remedy else ""
+        raise click.ClickException(f"{error}{remedy}") from error

@@ -215,6 +215,15 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     sparklog_log_dir_unsynced_max_bytes: Annotated[
         int, _long("sparklog.log.dir.unsynced.max.bytes", "The bytes appended but not yet synced in one data directory.", 1 * _MIB)
     ] = 256 * _MIB
+    sparklog_disk_reserve_bytes: Annotated[
+        int,
+        _long(
+            "sparklog.disk.reserve.bytes",
+            "The bytes of a data directory's disk that producers may not use: below it they get KAFKA_STORAGE_ERROR and no topic is "
+            "created, while reads, committed offsets, transactions and retention go on. -1 is 1 % of the disk, at most 1 GiB.",
+            -1,
+        ),
+    ] = -1
     sparklog_partitions_max: Annotated[
         int, _int("sparklog.partitions.max", "The partitions the cluster may have; creating more is refused.", 1)
     ] = 20_000

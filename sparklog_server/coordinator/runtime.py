@@ -37,6 +37,8 @@ from .timers import Timer, Timers
 _NONE: Final = ErrorCode.NONE  # to name a member of an enum takes as long as two calls
 _RELOAD_US = 1_000_000
 """After which time a shard is loaded anew whose batch the partition refused: what refused it may last."""
+_RELOAD_FULL_US = 5_000_000
+"""The same where the disk is full, which lasts longer: each load reads the partition."""
 _TOO_LARGE: Final = ErrorCode.UNKNOWN_SERVER_ERROR
 """What Kafka tells of records that are too large for the log."""
 _SLICE_RECORDS = 24
@@ -159,11 +161,12 @@ class Runtime:
         self.refused.extend((token, code) for token in (*undone, *active.shard.waiting()))
         self._trace("shard-dropped", partition=f"{self._topic}-{index}", reason=code.name)
 
-    def _resign_for_a_moment(self, index: int, active: _Active, now: Instant) -> None:
+    def _resign_for_a_moment(self, index: int, active: _Active, code: ErrorCode, now: Instant) -> None:
         """The partition refused what the shard needs: drop it, and load it anew while this node leads in that epoch."""
         self.resigned(index, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if active.partition.leader_epoch == active.epoch:
-            self._reloads[index] = Micros(now.mono_us + _RELOAD_US), active.partition, active.epoch
+            after_us = _RELOAD_FULL_US if code is ErrorCode.KAFKA_STORAGE_ERROR else _RELOAD_US
+            self._reloads[index] = Micros(now.mono_us + after_us), active.partition, active.epoch
 
     def _reload(self, now: Instant) -> None:
         for index, (due, partition, epoch) in list(self._reloads.items()):
@@ -306,8 +309,9 @@ class Runtime:
         """What to tell of a batch that the partition refused; the shard is dropped unless a producer is at fault."""
         if refused.code not in _OF_THE_PRODUCER:
             self._trace("shard-append-refused", partition=f"{self._topic}-{index}", reason=str(refused))
-            self._resign_for_a_moment(index, active, now)
-        return refused.code
+            self._resign_for_a_moment(index, active, refused.code, now)
+        # What the disk says is told to nobody: clients of transactions take a code that they do not expect for fatal.
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE if refused.code is ErrorCode.KAFKA_STORAGE_ERROR else refused.code
 
     def abandoned(self, index: int, token: object) -> None:
         """Whoever sent the command of `token` is gone."""
@@ -469,7 +473,7 @@ class Runtime:
                 base_offset = active.partition.append(builder.build(), now)
             except Refused as refused:
                 self._trace("shard-append-refused", partition=f"{self._topic}-{index}", reason=str(refused))
-                self._resign_for_a_moment(index, active, now)
+                self._resign_for_a_moment(index, active, refused.code, now)
                 return False
             if base_offset + builder.record_count != active.next_offset:
                 self._log_moved(index, active, now)
@@ -488,8 +492,8 @@ class Runtime:
             active.waits_until = active.parked[0].end_offset
             try:
                 active.partition.park(active.waits_until, ShardWaits(self._topic, index, active.epoch))
-            except Refused:
-                self._resign_for_a_moment(index, active, now)
+            except Refused as refused:
+                self._resign_for_a_moment(index, active, refused.code, now)
 
     def woken(self, waits: ShardWaits, now: Instant) -> None:
         """What a shard waited for has come, or never will."""

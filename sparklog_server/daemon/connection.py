@@ -8,6 +8,7 @@ No buffers of its own: an idle connection is this object and its socket. Reading
 more than `Owner.unsent_bytes_max` waits to be sent, and when the session is about to close.
 """
 
+import errno
 import os
 import socket
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from sparklog_server.broker.reply_memory import in_memory
 from sparklog_server.daemon.page_cache import is_resident, read_ahead, read_if_resident
 from sparklog_server.daemon.reactor import PEER_CLOSED, READ, WRITE, Reactor
 from sparklog_server.disk.door import StorageError
+from sparklog_server.disk.os_disk import storage_error
 
 READ_AHEAD_BYTES: Final = 1 << 20
 READ_BEYOND_BYTES: Final = 256 << 10
@@ -48,6 +50,7 @@ class Owner(Protocol):
     def taken(self, connection: "Connection") -> None: ...
     def unread(self, connection: "Connection", size: int) -> None: ...
     def read_ahead(self, steps: Steps[bool], done: Callable[[object], None]) -> None: ...
+    def unreadable(self, error: StorageError) -> None: ...
 
 
 class OpenFile(Protocol):
@@ -216,8 +219,11 @@ class Connection:
                 budget -= self._send_first()
         except BlockingIOError:
             pass
-        except OSError:
+        except OSError as error:
+            unread = waiting[0] if waiting and error.errno == errno.EIO else None
             self.close()  # the peer is gone
+            if isinstance(unread, FileSlice):
+                self._owner.unreadable(_unreadable(unread, error))
         except StorageError as error:
             self.close(str(error))
         self._settle()
@@ -318,6 +324,7 @@ class Connection:
         self._is_reading_ahead = False
         if isinstance(result, OSError | StorageError):
             self.close(f"read ahead: {result}")
+            self._owner.unreadable(_unreadable(part, result))
         elif self._is_open:
             # Taken on trust this once: memory so short that it is gone again must not send us round for ever.
             self._resident_limit = part.position + length
@@ -341,6 +348,10 @@ class Connection:
 def _descriptor(part: FileSlice) -> int:
     """Valid until control returns to the reactor."""
     return cast(OpenFile, part.file).fileno()
+
+
+def _unreadable(part: FileSlice, error: OSError) -> StorageError:
+    return storage_error(cast(OpenFile, part.file).path, "read", error)
 
 
 def _cut(part: FileSlice) -> StorageError:

@@ -10,21 +10,27 @@ Nothing is durable before `sync` (or `write`, `rename`, `make_directory`, which 
 of what was not synced, and any of its names.
 """
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 Buffer = bytes | bytearray | memoryview
 
 
 class StorageError(Exception):
-    """The disk's fault: which path, which call, and what the operating system said. `is_full` tells ENOSPC and EDQUOT apart."""
+    """The disk's fault: which path, which call, what the operating system said and, where one is known, what to do about it.
 
-    def __init__(self, path: str, call: str, reason: str, *, is_full: bool = False) -> None:
+    `is_full` tells ENOSPC and EDQUOT apart, for calls that changed nothing: the same call may succeed once there is room. A failed sync is
+    never `is_full`, whatever its reason, since what the kernel dropped is not known.
+    """
+
+    def __init__(self, path: str, call: str, reason: str, *, is_full: bool = False, remedy: str = "") -> None:
         super().__init__(f"{call} {path}: {reason}")
         self.path = path
         self.call = call
         self.reason = reason
         self.is_full = is_full
+        self.remedy = remedy
 
 
 class OutOfDescriptors(StorageError):
@@ -51,7 +57,10 @@ class DiskFile(Protocol):
     size: int
 
     def append(self, data: Buffer) -> int:
-        """Write `data` at the end, whole, and return the position where it begins; on failure the file is cut back to where it was."""
+        """Write `data` at the end, whole, and return the position where it begins; on failure the file is cut back to where it was.
+
+        A full disk on which the file cannot be cut back either is not `is_full`.
+        """
 
     def pread(self, position: int, length: int) -> bytes:
         """The bytes `[position, position + length)`, fewer at the end of the file."""
@@ -88,7 +97,7 @@ class Disk(Protocol):
         """
 
     def write(self, path: str, content: bytes) -> None:
-        """`replace` and `sync` at once. Blocks."""
+        """`replace` and `sync` at once; on a full disk nothing is left behind. Blocks."""
 
     def rename(self, old: str, new: str, *, is_lasting: bool = True) -> None:
         """Rename a file or directory and sync the parent directory.
@@ -122,3 +131,23 @@ class Disk(Protocol):
 
     def unlock(self, directory: str) -> None:
         """Let the directory go; nothing happens if it is not held."""
+
+
+def replace_all(disk: Disk, contents: Iterable[tuple[str, bytes]]) -> list[DiskFile]:
+    """`replace` each (path, content), all of them or none: what was written aside goes where one fails. Raises StorageError."""
+    files: list[DiskFile] = []
+    try:
+        for path, content in contents:
+            files.append(disk.replace(path, content))
+    except StorageError:
+        discard(disk, files)
+        raise
+    return files
+
+
+def discard(disk: Disk, files: Sequence[DiskFile]) -> None:
+    """Remove files that `replace` wrote aside and that are not to be put in place; a disk that fails keeps them until the next start."""
+    for file in files:
+        file.close()
+    with contextlib.suppress(StorageError):
+        disk.remove(*(file.path for file in files))

@@ -31,6 +31,16 @@ ASIDE_SUFFIX = ".tmp"
 OUT_OF_DESCRIPTORS = frozenset((errno.EMFILE, errno.ENFILE))
 _WAIT_FOR_DESCRIPTOR_S = 0.02
 _CLOSED = -1
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_MAKE_ROOM = "make room on that file system, then start the broker again"
+_REMEDIES = {
+    errno.ENOSPC: _MAKE_ROOM,
+    errno.EDQUOT: _MAKE_ROOM,
+    errno.EROFS: "look in the kernel's log for why it is read-only, mount it read-write, then start the broker again",
+    errno.EACCES: "give the user of the broker the right to read and write there, then start the broker again",
+    errno.EPERM: "give the user of the broker the right to read and write there, then start the broker again",
+    errno.EIO: "look in the kernel's log for the device that fails, replace it, then start the broker again",
+}
 _Made = TypeVar("_Made")
 
 
@@ -48,13 +58,16 @@ class _Storage:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if isinstance(error, OSError):
-            raise _storage_error(self._path, self._call, error) from error
+            raise storage_error(self._path, self._call, error) from error
 
 
-def _storage_error(path: str, call: str, error: OSError) -> StorageError:
+def storage_error(path: str, call: str, error: OSError, *, is_undone: bool = True) -> StorageError:
+    """What the operating system raised, as the door tells it; `is_undone` says that the call left nothing behind."""
     if error.errno in OUT_OF_DESCRIPTORS:
         return OutOfDescriptors(path, call, error.strerror or str(error))
-    return StorageError(path, call, error.strerror or str(error), is_full=error.errno in (errno.ENOSPC, errno.EDQUOT))
+    # Where blocks are allocated late, a sync may be the first to meet a full disk; what it could not write is lost then (fsync(2)).
+    is_full = error.errno in _FULL and is_undone and call != "sync"
+    return StorageError(path, call, error.strerror or str(error), is_full=is_full, remedy=_REMEDIES.get(error.errno or 0, ""))
 
 
 @contextlib.contextmanager
@@ -114,11 +127,17 @@ class OsFile:
             if written != len(data):
                 self._write_rest(data, written)
         except OSError as error:
-            with contextlib.suppress(OSError):
-                os.ftruncate(self.fileno(), position)
-            raise _storage_error(self.path, "append", error) from error
+            raise storage_error(self.path, "append", error, is_undone=self._is_cut_back()) from error
         self.size = position + len(data)
         return position
+
+    def _is_cut_back(self) -> bool:
+        """Cut off what a failed write left; whether that worked."""
+        try:
+            os.ftruncate(self.fileno(), self.size)
+        except (OSError, StorageError):
+            return False
+        return True
 
     def _write_rest(self, data: Buffer, written: int) -> None:
         """Linux writes at most 2 GiB - 4 KiB at once, and less where the space ends: the next call then names the reason."""
@@ -140,7 +159,7 @@ class OsFile:
             finally:
                 os.close(fd)
         except OSError as error:
-            raise _storage_error(self.path, "read", error) from error
+            raise storage_error(self.path, "read", error) from error
 
     def fileno(self) -> int:
         """The open descriptor, valid until control returns to the loop; opened again if it was taken away."""
@@ -330,16 +349,21 @@ class OsDisk:
         try:
             file.append(content)
         except StorageError:
-            with contextlib.suppress(OSError):
-                Path(aside).unlink()
+            _remove_aside(aside)
             raise
         if not self.is_loop:
             self.take_descriptor(file)  # a job may write many of them, and none falls under the bound on open files
         return file
 
     def write(self, path: str, content: bytes) -> None:
-        """`replace` and `sync` at once. Blocks."""
-        self.sync([self.replace(path, content)])
+        """`replace` and `sync` at once; on a full disk nothing is left behind. Blocks."""
+        file = self.replace(path, content)
+        try:
+            self.sync([file])
+        except StorageError:
+            if file._place is not None:
+                _remove_aside(file.path)
+            raise
 
     def rename(self, old: str, new: str, *, is_lasting: bool = True) -> None:
         """Rename a file or directory and, if it is to last, sync the parent directory."""
@@ -521,6 +545,11 @@ class OsDisk:
         fd = self._locks.pop(directory, None)
         if fd is not None:
             os.close(fd)
+
+
+def _remove_aside(path: str) -> None:
+    with contextlib.suppress(OSError):
+        Path(path).unlink()
 
 
 def _parent(path: str) -> str:

@@ -18,6 +18,15 @@ class LogDamaged(StorageError):
     """The disk gave what it has, and it is not what was promised: this log cannot be used, others beside it can."""
 
 
+def damage_of(error: StorageError) -> LogDamaged | None:
+    """What is wrong with a log alone: it is damaged, or a file of it cannot be read; None for what concerns its directory."""
+    if isinstance(error, LogDamaged):
+        return error
+    if error.call != "read" or error.is_full:
+        return None
+    return LogDamaged(error.path, error.call, error.reason, remedy=error.remedy)
+
+
 def refuse_to_cut(segment: Segment, position: int, *, last: tuple[int, int], recovery_point: int, is_followed: bool) -> None:
     """Raise LogDamaged if cutting at `position` would take batches that were durable.
 

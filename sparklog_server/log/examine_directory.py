@@ -13,6 +13,7 @@ from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_offsets
 from sparklog_server.disk.door import Disk, DiskFile, StorageError
 from sparklog_server.metadata.batches import records_of
 
+from .ballast import FILE_NAME as BALLAST_FILE
 from .epoch_cache import EpochCache
 from .examine import Finding, Unsound, sound_batches
 from .examine_files import CLEANER_FILE, OFFSET_FILES, Reader, reader_of
@@ -120,7 +121,7 @@ def verify(disk: Disk, path: str, looking: Looking) -> Iterator[Report]:
     for name in names:
         if name.endswith((DELETE_SUFFIX, ".tmp")):
             own.findings.append(Finding(f"{path}/{name}", None, "left behind by work that was interrupted", MENDED, is_damage=False))
-        elif name not in partitions and name != LOCK_FILE:
+        elif name not in partitions and name not in (LOCK_FILE, BALLAST_FILE):
             own.findings += _of_file(disk, f"{path}/{name}", name, looking)
     for checkpoint, offsets in checkpoints.items():
         for topic_partition in offsets:

@@ -3,6 +3,7 @@
     meta.properties                    version, cluster.id, node.id, directory.id
     recovery-point-offset-checkpoint   below it everything is durable         replication-offset-checkpoint   high watermarks
     log-start-offset-checkpoint        only where it is above 0
+    .sparklog-ballast                  takes room, for a start on a full disk
     .kafka_cleanshutdown               the last stop was clean: removed on opening, before anything is appended
     <topic>-<n>/                       a partition               <topic>-<n>.<uuid>-delete/   one whose removal was interrupted
     <topic>-<n>.<uuid>-future/         the copy of one that lies in another data directory, and is to move here
@@ -21,9 +22,10 @@ from typing import NamedTuple
 
 from sparklog.model import NO_EPOCH, ZERO_UUID, Instant, LeaderEpoch, NodeId, Offset, TopicPartition, Uuid
 from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_offsets, render_offsets
-from sparklog_server.disk.door import Disk, DiskFile
+from sparklog_server.disk.door import Disk, DiskFile, StorageError, replace_all
 
-from .damage import LogDamaged
+from . import ballast
+from .damage import LogDamaged, damage_of
 from .epoch_cache import EpochCache
 from .futures import Future, future_name, may_be_further, partition_of, partition_of_future
 from .identity import (
@@ -138,6 +140,7 @@ class LogDir:
         disk.make_directory(path)
         disk.lock(path)
         try:
+            ballast.give_up_if_full(disk, path)
             meta = read_meta(disk, path, node_id=node_id, cluster_id=cluster_id, entropy=entropy)
             log_dir = cls(
                 disk, path, node_id=node_id, cluster_id=meta["cluster.id"], directory_id=decode_uuid(meta["directory.id"]), entropy=entropy
@@ -146,6 +149,7 @@ class LogDir:
         except BaseException:
             disk.unlock(path)
             raise
+        log_dir.keep_ballast()
         return log_dir
 
     def _open_logs(self, settings_for: Callable[[str], LogSettings], now: Instant) -> None:
@@ -186,9 +190,12 @@ class LogDir:
                     was_clean=self.was_clean,
                     log_start_offset=log_start,
                 )
-            except LogDamaged as error:
+            except StorageError as error:
+                damage = damage_of(error)
+                if damage is None:
+                    raise
                 high_watermark = self.high_watermarks.get(topic_partition, Offset(0))
-                self.damaged[topic_partition] = Damaged(topic_id, error, recovery_point, high_watermark, log_start)
+                self.damaged[topic_partition] = Damaged(topic_id, damage, recovery_point, high_watermark, log_start)
                 continue
             if not self.was_clean and log.topic_id != ZERO_UUID:
                 # Of a process that was killed before it synced: it must not vanish from under records that are acknowledged now.
@@ -218,18 +225,30 @@ class LogDir:
 
     # -- partitions
 
+    def keep_ballast(self) -> None:
+        """Have room that can be given up, where there is enough."""
+        ballast.keep(self._disk, self.path)
+
     def room(self) -> tuple[int, int]:
         """(total, usable) bytes of the file system it lies in. Raises StorageError."""
         return self._disk.room(self.path)
 
     def create(self, topic_partition: TopicPartition, topic_id: Uuid, settings: LogSettings, now: Instant) -> PartitionLog:
-        """Make the directory of a partition and begin its log; no checkpoint may name it. Raises StorageError."""
+        """Make the directory of a partition and begin its log; no checkpoint may name it.
+
+        Raises StorageError, and then it may be tried again: what was made is empty.
+        """
         assert not self.is_vouched(topic_partition), topic_partition
         directory = f"{self.path}/{topic_partition}"
         self._disk.make_directory(directory)
         log = PartitionLog.open(self._disk, directory, topic_partition, topic_id, settings, now=now)
         self.adopt(log)
-        self.identify(topic_partition, topic_id)
+        try:
+            self.identify(topic_partition, topic_id)
+        except StorageError:
+            del self.logs[topic_partition]
+            log.close()
+            raise
         return log
 
     def create_job(self, wanted: Sequence[Wanted], now: Instant) -> Callable[[], list[PartitionLog]]:
@@ -246,11 +265,14 @@ class LogDir:
             for one, directory in zip(wanted, directories, strict=True):
                 disk.open(f"{directory}/{file_name(0, LOG_SUFFIX)}", create=True)  # empty: there is only its name to lose
                 files.append(write_topic_id(disk, directory, one.topic_id))
+            epoch_files = []
+            for one, directory in zip(wanted, directories, strict=True):
                 if one.leader_epoch >= 0:
                     # Now, not with the first record: a thousand first records would have a thousand more files to sync.
                     epochs = EpochCache()
                     epochs.assign(one.leader_epoch, Offset(0))
-                    files.append(disk.replace(f"{directory}/{EPOCH_FILE}", epochs.render()))
+                    epoch_files.append((f"{directory}/{EPOCH_FILE}", epochs.render()))
+            files += replace_all(disk, epoch_files)
             disk.sync(files)
             files.clear()
             logs: list[PartitionLog] = []
@@ -281,16 +303,17 @@ class LogDir:
     def identify(self, topic_partition: TopicPartition, topic_id: Uuid) -> None:
         """Write down which topic a partition belongs to; durable with its next sync, as its first record is. Raises StorageError."""
         log = self.logs[topic_partition]
+        file = write_topic_id(self._disk, log.directory, topic_id)
         log.topic_id = topic_id
-        log.sync_with_next(write_topic_id(self._disk, log.directory, topic_id))
+        log.sync_with_next(file)
 
     def delete_job(self, topic_partitions: Iterable[TopicPartition]) -> Callable[[], Removal]:
         """Take partitions out of service: the job that renames their directories, and gives the one that removes the files."""
-        disk = self._disk
+        disk, path = self._disk, self.path
         renames = [self._take_out(topic_partition, DELETE_SUFFIX) for topic_partition in topic_partitions]
 
         def rename() -> Removal:
-            disk.rename_all(renames)
+            ballast.rename_all(disk, path, renames)
             return removal(disk, [doomed for _, doomed in renames])
 
         return rename
@@ -391,7 +414,7 @@ class LogDir:
             self._vouched[topic_partition] = max(self._vouched.get(topic_partition, offset), offset)
 
         def write() -> None:
-            disk.sync([disk.replace(f"{path}/{name}", content) for name, content in contents.items()])
+            disk.sync(replace_all(disk, [(f"{path}/{name}", content) for name, content in contents.items()]))
 
         return write
 
@@ -407,9 +430,21 @@ class LogDir:
     def close(self, high_watermarks: Mapping[TopicPartition, Offset], now: Instant) -> None:
         """Stop cleanly: everything durable, nothing left to scan, then the mark that says so. Raises StorageError.
 
-        No mark while a log is damaged: what it had is promised still, and looked for at the next start.
+        No mark while a log is damaged, or was closed since a file of it could not be read: what it had is promised still, and looked for at
+        the next start. A directory for whose mark a full
+        disk has no room is let go all the same.
         """
+        try:
+            self._close(high_watermarks, now)
+        except StorageError as error:
+            if error.is_full:
+                self._disk.unlock(self.path)
+            raise
+        self._disk.unlock(self.path)
+
+    def _close(self, high_watermarks: Mapping[TopicPartition, Offset], now: Instant) -> None:
         files: list[DiskFile] = []
+        is_whole = not self.damaged and not any(log.is_closed for log in self.logs.values())
         for log in self.logs.values():
             if not log.is_closed:
                 files += log.begin_close(now)
@@ -419,10 +454,9 @@ class LogDir:
                 log.synced(log.log_end_offset)
                 log.close()
         self.checkpoint(high_watermarks)
-        if not self.damaged:
+        if is_whole:
             mark = json.dumps({"version": 0, "brokerEpoch": self.broker_epoch}, separators=(",", ":"))
             self._disk.write(f"{self.path}/{CLEAN_SHUTDOWN_FILE}", mark.encode())
-        self._disk.unlock(self.path)
 
 
 def _epoch_of(mark: bytes | None) -> int:

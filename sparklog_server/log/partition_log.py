@@ -15,7 +15,7 @@ from sparklog.errors import ErrorCode
 from sparklog.kernels import scan
 from sparklog.model import Instant, LeaderEpoch, Millis, Offset, OffsetAndEpoch, TopicPartition, Uuid
 from sparklog.record.batch import NO_TIMESTAMP, TRANSACTIONAL_BIT
-from sparklog_server.disk.door import Disk, DiskFile
+from sparklog_server.disk.door import Disk, DiskFile, StorageError, discard
 
 from .answers import AppendResult, OffsetOutOfRange
 from .cutting import remove_stale_snapshots
@@ -247,9 +247,13 @@ class PartitionLog:
             return
         files = sealed.save_indexes()
         is_saved = len(self._producers.producers) < MANY
-        if is_saved:
-            files.append(self._save_producers(base_offset, now))
-        segments.roll(self.directory, base_offset, now)
+        try:
+            if is_saved:
+                files.append(self._save_producers(base_offset, now))
+            segments.roll(self.directory, base_offset, now)
+        except StorageError:
+            discard(self._disk, files)
+            raise
         segments.places.forget(self.log_end_offset)
         self._unsynced.files += [sealed.file, *files]
         self._rolls_after_ms = NOT_KNOWN
@@ -347,14 +351,18 @@ class PartitionLog:
         self._unsynced.files.append(file)
 
     def begin_sync(self) -> tuple[list[DiskFile], Offset]:
-        """The files to sync, in this order, and the log end offset they make durable. One at a time: `synced` comes before the next."""
+        """The files to sync, in this order, and the log end offset they make durable. One at a time: `synced` comes before the next.
+
+        Raises StorageError, and then nothing has changed.
+        """
+        epoch_file = None if self.epochs.is_saved else self._disk.replace(f"{self.directory}/{EPOCH_FILE}", self.epochs.render())
         files = self._unsynced.begin()
         self.segments.begin_settling()
         active = self.segments.active
         files.append(active.file)
-        if not self.epochs.is_saved:
+        if epoch_file is not None:
             # Last: where there are epochs recovery takes the first segment it finds for the first there was.
-            files.append(self._disk.replace(f"{self.directory}/{EPOCH_FILE}", self.epochs.render()))
+            files.append(epoch_file)
             self.epochs.is_saved = True
         self.segments.places.remember(self.log_end_offset, active, active.file.size)
         return files, self.log_end_offset
@@ -437,7 +445,11 @@ class PartitionLog:
             now_ms=now.wall_ms,
         )
         if count == len(segments):
-            self._roll(self.log_end_offset, now)
+            try:
+                self._roll(self.log_end_offset, now)
+            except StorageError as error:
+                if not error.is_full:
+                    raise  # else the sealed ones go, which makes room
         count = min(count, len(self.segments.settled))
         if count == 0:
             return None

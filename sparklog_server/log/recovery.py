@@ -101,7 +101,7 @@ def recover(
     for segment in segments[doubtful:]:
         unsynced.append(segment.file)
         if segment is not segments[-1]:
-            unsynced.extend(segment.save_indexes())
+            unsynced.extend(segment.save_or_drop_indexes())
     log_start_offset = Offset(max(log_start_offset, segments[0].base_offset))
     epochs.truncate_end(end_offset)
     epochs.truncate_start(log_start_offset)

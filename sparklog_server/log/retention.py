@@ -12,6 +12,7 @@ from sparklog.model import Millis, Offset
 from sparklog.record.batch import NO_TIMESTAMP
 from sparklog_server.disk.door import Disk
 
+from .ballast import rename_all
 from .removal import Removal, removal
 from .segment import INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX, Segment, file_name
 from .settings import LogSettings
@@ -112,14 +113,15 @@ def set_aside(disk: Disk, directory: str, base_offsets: Sequence[Offset]) -> Rem
     log whose aborted transactions were forgotten would show them. Blocks. Raises StorageError.
     """
     names = frozenset(disk.list(directory))
+    data_directory = directory.rpartition("/")[0]
     doomed: list[str] = []
     following: list[tuple[str, str]] = []
     for base_offset in base_offsets:
         found = [name for name in (file_name(base_offset, suffix) for suffix in _SUFFIXES) if name in names]
         moves = [(f"{directory}/{name}", f"{directory}/{name}{DELETED_SUFFIX}") for name in found]
         has_log = file_name(base_offset, LOG_SUFFIX) in names
-        disk.rename_all([*following, *moves[:has_log]])
+        rename_all(disk, data_directory, [*following, *moves[:has_log]])
         following = moves[has_log:]
         doomed += [path for _, path in moves]
-    disk.rename_all(following)
+    rename_all(disk, data_directory, following)
     return removal(disk, doomed)

@@ -21,12 +21,12 @@ from sparklog.model import Offset
 from sparklog.record.batch import CODEC_BITS, HEADER_SIZE, LENGTH_OVERHEAD, NO_TIMESTAMP
 from sparklog.record.compression import Codec, TooLarge, compress
 from sparklog.record.pieces import decompress_pieces
-from sparklog_server.disk.door import Buffer, Disk, DiskFile
+from sparklog_server.disk.door import Buffer, Disk, DiskFile, StorageError
 
 from .offset_index import ENTRY_SIZE as INDEX_ENTRY_SIZE
 from .offset_index import OffsetIndex
 from .segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_name, header_at, walk
-from .swap import CLEANED_SUFFIX
+from .swap import CLEANED_SUFFIX, discard
 from .swap_in import Cleaned
 from .time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
 from .time_index import TimeIndex
@@ -177,13 +177,19 @@ class Round:
         keep_end = _next_offset(self._disk, group[-1])
         room = POSITION_MAX - sum(source.size for source in group)
         output = _Output(self._disk, self.plan, group[0].base_offset)
-        for source in group:
-            for content in _Reader(self, self._disk, source):
-                before = output.size
-                content.used = self._filter_chunk(content.view, output, keep_end, room)
-                room += content.used - (output.size - before)
-                yield len(content.view) + output.size - before
-        yield output.finish(group, [self.plan.aborted[index] for index in self._rules.seen_aborted()])
+        try:
+            for source in group:
+                for content in _Reader(self, self._disk, source):
+                    before = output.size
+                    content.used = self._filter_chunk(content.view, output, keep_end, room)
+                    room += content.used - (output.size - before)
+                    yield len(content.view) + output.size - before
+            cleaned = output.finish(group, [self.plan.aborted[index] for index in self._rules.seen_aborted()])
+        except StorageError as error:
+            if error.is_full:
+                output.give_up()
+            raise
+        yield cleaned
 
     def _filter_chunk(self, view: memoryview, output: "_Output", keep_end: int, room: int) -> int:
         """Write what remains of the whole batches in `view`, and say how many bytes they took."""
@@ -330,6 +336,12 @@ class _Output:
         file = self._disk.open(f"{self._plan.directory}/{file_name(self._base_offset, suffix)}{CLEANED_SUFFIX}", create=True)
         file.truncate(0)  # a round that was given up may have left one
         return file
+
+    def give_up(self) -> None:
+        """Give the room back at once: the file may stay open for a while."""
+        self._file.truncate(0)
+        self._file.close()
+        discard(self._disk, self._plan.directory, self._base_offset)
 
     def write(self, batches: Buffer) -> None:
         if not batches:

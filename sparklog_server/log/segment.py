@@ -11,7 +11,7 @@ from struct import Struct
 from sparklog.kernels import scan
 from sparklog.model import Offset
 from sparklog.record.batch import HEADER_SIZE, LENGTH_OVERHEAD, NO_TIMESTAMP
-from sparklog_server.disk.door import Buffer, Disk, DiskFile, StorageError
+from sparklog_server.disk.door import Buffer, Disk, DiskFile, StorageError, replace_all
 
 from .offset_index import OffsetIndex, StoredOffsetIndex
 from .time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
@@ -139,17 +139,30 @@ class Segment:
     # -- indexes and their files
 
     def save_indexes(self) -> list[DiskFile]:
-        """Write both index files aside; the sync of what is returned puts them in place. Nothing if they are there already."""
+        """Write both index files aside; the sync of what is returned puts them in place. Nothing if they are there already.
+
+        Raises StorageError, and then nothing is left aside.
+        """
         index, time_index = self.index, self.time_index
         if index is None or time_index is None:
             return []
         time_index.append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
-        files = []
+        contents = []
         if index.saved_count != len(index):
-            files.append(self._disk.replace(self.path(INDEX_SUFFIX), index.render()))
+            contents.append((self.path(INDEX_SUFFIX), index.render()))
         if time_index.saved_count != len(time_index):
-            files.append(self._disk.replace(self.path(TIME_INDEX_SUFFIX), time_index.render()))
-        return files
+            contents.append((self.path(TIME_INDEX_SUFFIX), time_index.render()))
+        return replace_all(self._disk, contents)
+
+    def save_or_drop_indexes(self) -> list[DiskFile]:
+        """`save_indexes`; on a full disk both files go, so that they are made anew from the log when somebody asks. Raises StorageError."""
+        try:
+            return self.save_indexes()
+        except StorageError as error:
+            if not error.is_full:
+                raise
+        self._disk.remove(self.path(INDEX_SUFFIX), self.path(TIME_INDEX_SUFFIX))
+        return []
 
     def settle(self) -> None:
         """The index files of this sealed segment are durable: drop the arrays."""

@@ -5,18 +5,21 @@
                                   +-------- a failed sync or write ------+--> HALTED
 
 One sync is in flight at a time; whatever is appended meanwhile shares the next one. A failed sync is never retried: what the disk then
-holds is unknown (the page cache may have dropped it), so the process must end.
+holds is unknown (the page cache may have dropped it), so the process must end. A write that a full disk refuses has changed nothing: it is
+tried again every second (`retry_at_us`, `tick`).
 """
 
 from collections.abc import Callable, Iterator
 from enum import Enum
 from functools import partial
+from typing import TypeVar
 
 from sparklog.effects import Effect, Halt, Sync
-from sparklog.model import Instant, LeaderEpoch, NodeId, Offset, OffsetAndEpoch, Ticket, TopicPartition, Uuid
+from sparklog.model import Instant, LeaderEpoch, Micros, NodeId, Offset, OffsetAndEpoch, Ticket, TopicPartition, Uuid
 from sparklog.record.batch import iterate_headers
 from sparklog.record.control import LeaderChange, build_control
 from sparklog_server.disk.door import Disk, StorageError
+from sparklog_server.log import ballast
 from sparklog_server.log.damage import LogDamaged
 from sparklog_server.log.partition_log import PartitionLog
 from sparklog_server.log.segment import LOG_SUFFIX
@@ -33,6 +36,8 @@ METADATA_PARTITION = TopicPartition("__cluster_metadata", 0)
 METADATA_TOPIC_ID = Uuid(bytes(15) + b"\x01")
 _TOPIC_ID_FILE = b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n"
 _READ_BYTES = 1 << 20
+_RETRY_US = 1_000_000
+_Result = TypeVar("_Result")
 
 Trace = Callable[..., None]
 Tickets = Callable[[], Ticket]
@@ -92,7 +97,10 @@ class RaftNode:
         self._trace = trace
         self._leading: Leading | None = None
         self._vote_ticket: Ticket | None = None
+        self._is_elected = False
         self._sync: tuple[Ticket, Offset] | None = None
+        self.retry_at_us: Micros | None = None  # a full disk refused a write: when `tick` is wanted
+        self._is_full = False  # and that was told
 
     @classmethod
     def open(
@@ -156,19 +164,31 @@ class RaftNode:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing waits for the disk."""
+        """Whether nothing waits for the disk but room on it."""
         return self._sync is None and self._vote_ticket is None
 
-    def campaign(self) -> list[Effect]:
+    def tick(self, now: Instant) -> list[Effect]:
+        """Try again what a full disk refused."""
+        if self.retry_at_us is None or self.retry_at_us > now.mono_us:
+            return []
+        self.retry_at_us = None
+        if self.role is not Role.CANDIDATE:
+            return self.flush(now)
+        return self._lead(now) if self._is_elected else self._vote(now)
+
+    def campaign(self, now: Instant) -> list[Effect]:
         """Stand for election in the next epoch: the vote for oneself goes to disk first."""
-        # On disk before anything is done in the epoch: a crash must not let us vote twice in it (KIP-595).
         self._become(Role.CANDIDATE)
         self.epoch = LeaderEpoch(self.epoch + 1)
+        return self._vote(now)
+
+    def _vote(self, now: Instant) -> list[Effect]:
+        # On disk before anything is done in the epoch: a crash must not let us vote twice in it (KIP-595).
         state = ElectionState(epoch=self.epoch, voted_id=self._node_id, voted_directory_id=self._directory_id)
         try:
-            file = self._disk.replace(f"{self.log.directory}/{FILE_NAME}", state.render())
+            file = self._written(lambda: self._disk.replace(f"{self.log.directory}/{FILE_NAME}", state.render()))
         except StorageError as error:
-            return self.halt(error)
+            return self._refused(error, now)
         self._vote_ticket = self._tickets()
         return [Sync(self._vote_ticket, [file], self._log_dir)]
 
@@ -176,16 +196,17 @@ class RaftNode:
         """Append a leader's batch and return its base offset; `flush` makes it count. Raises StorageError, and then nothing has changed."""
         assert self._leading is not None
         assert self.is_leader
-        return self.log.append_own(batch, self.epoch, now).base_offset
+        return self._written(lambda: self.log.append_own(batch, self.epoch, now)).base_offset
 
-    def flush(self) -> list[Effect]:
+    def flush(self, now: Instant) -> list[Effect]:
         """Begin to make durable what was appended, unless a sync is in flight, which is followed by the next."""
         if self._sync is not None or not self.is_leader or self.log.recovery_point >= self.log_end_offset:
             return []
         try:
-            files, end_offset = self.log.begin_sync()
+            files, end_offset = self._written(self.log.begin_sync)
         except StorageError as error:
-            return self.halt(error)
+            return self._refused(error, now)
+        self._is_full = False
         ticket = self._tickets()
         self._sync = (ticket, end_offset)
         return [Sync(ticket, files, self._log_dir)]
@@ -197,6 +218,7 @@ class RaftNode:
         if ticket == self._vote_ticket:
             self._vote_ticket = None
             assert self._voters.majority == 1, "votes of others are not asked for yet"
+            self._is_elected = True
             return self._lead(now)
         assert self._sync is not None
         assert self._sync[0] == ticket, "a sync nobody asked for"
@@ -206,7 +228,7 @@ class RaftNode:
         if self._leading is not None:
             self._leading.voter_synced(self._node_id, end_offset)
         assert self.high_watermark <= self.log_end_offset
-        return self.flush()
+        return self.flush(now)
 
     def read(self, start: Offset, limit: Offset) -> Iterator[bytes]:
         """The batches of `[start, limit)` in pieces of whole batches."""
@@ -246,9 +268,9 @@ class RaftNode:
     def halt(self, error: StorageError) -> list[Effect]:
         """Stop for good: the disk of the metadata log cannot be trusted any more."""
         self._trace("metadata-log-failed", path=error.path, call=error.call, reason=error.reason)
-        self._sync = self._vote_ticket = None
+        self._sync = self._vote_ticket = self.retry_at_us = None
         self._become(Role.HALTED)
-        return [Halt(f"the metadata log cannot be kept: {error}")]
+        return [Halt(f"the metadata log cannot be kept: {error}" + (f" ({error.remedy})" if error.remedy else ""))]
 
     def close(self, now: Instant) -> None:
         """Close the log; cleanly unless the node was halted or the disk refuses, and then the next start repairs it."""
@@ -264,15 +286,36 @@ class RaftNode:
 
     def _lead(self, now: Instant) -> list[Effect]:
         """Begin the epoch with a record of its own, without which nothing older can be committed."""
-        self._become(Role.LEADER)
-        self._leading = Leading(self.epoch, self.log_end_offset, self._voters, high_watermark=Offset(0))
+        start = self.log_end_offset
         granted = [voter for voter in self._voters.listed() if voter.voter_id == self._node_id]
         # Version 0 as long as the quorum's version is 0: Kafka's own tools cannot read version 1.
         change = LeaderChange(version=0, leader_id=self._node_id, voters=self._voters.listed(), granting_voters=granted)
         try:
-            self.append(build_control(change, timestamp_ms=now.wall_ms), now)
+            self._written(lambda: self.log.append_own(build_control(change, timestamp_ms=now.wall_ms), self.epoch, now))
         except StorageError as error:
+            return self._refused(error, now)
+        self._become(Role.LEADER)
+        self._leading = Leading(self.epoch, start, self._voters, high_watermark=Offset(0))
+        return []
+
+    def _written(self, write: Callable[[], _Result]) -> _Result:
+        """What `write` gives, at the price of the ballast if the disk is full. Raises StorageError, and then nothing has changed."""
+        try:
+            return write()
+        except StorageError as error:
+            if not error.is_full or not ballast.give_up(self._disk, self._log_dir):
+                raise
+        self._trace("disk-ballast-given-up", path=self._log_dir)
+        return write()
+
+    def _refused(self, error: StorageError, now: Instant) -> list[Effect]:
+        """The disk refused a write: try again later if it is full, else halt."""
+        if not error.is_full:
             return self.halt(error)
+        if not self._is_full:
+            self._is_full = True
+            self._trace("metadata-log-awaits-room", path=error.path, call=error.call, reason=error.reason)
+        self.retry_at_us = Micros(now.mono_us + _RETRY_US)
         return []
 
     def _become(self, role: Role) -> None:

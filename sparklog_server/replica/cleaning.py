@@ -8,6 +8,7 @@
 Each arrow to the right is a job that does a bounded piece; the next is begun no sooner than the rate of bytes allows. A job rests between
 its steps while others are heard, unless so much was appended during the round before that the log would never be clean. A round that met
 a removed segment or log is dropped: its files count for nothing. `cleaner-offset-checkpoint` has the first dirty offset of every log.
+What a full disk has no room for is dropped likewise, and the log is looked at again a minute later.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,7 +24,7 @@ from sparklog_server.log.aborted import IndexReading
 from sparklog_server.log.compaction import Choice, judge, plan_round, reading_before
 from sparklog_server.log.rewrite import Progress, Round, UncleanableLog
 from sparklog_server.log.segment import LOG_SUFFIX, offset_of
-from sparklog_server.log.swap import commit
+from sparklog_server.log.swap import Swap, commit
 from sparklog_server.replica.directory import Directory, Trace
 from sparklog_server.replica.partition import Partition
 
@@ -32,6 +33,10 @@ WORK_BYTES = 8 << 20
 """What one job reads and writes at most: about 50 ms of it."""
 _WORK_BYTES_MIN = 64 << 10
 _JOBS_PER_SECOND = 4
+_PUT_OFF_US = 60_000_000
+"""How long a log is left alone for whose round a full disk had no room: each attempt writes into the reserve."""
+_AGAIN_US = 1_000_000
+"""After which time renames and checkpoints are tried again that a full disk refused."""
 
 
 class CleaningLimits(NamedTuple):
@@ -63,7 +68,7 @@ class _Work:
         self.end_offset = partition.log.log_end_offset  # when it began
         self.resume_at_us: Micros = now.mono_us
         self.ticket: Ticket | None = None
-        self.is_committing: Offset | None = None
+        self.is_committing: Swap | None = None
 
 
 class Cleaning:
@@ -100,6 +105,8 @@ class Cleaning:
         self._uncleanable: dict[Partition, None] = {}
         self._late: dict[Partition, None] = {}  # more than half as much as their last round cleaned was appended during it
         self._paused: dict[Partition, None] = {}
+        self._put_off: dict[Partition, Micros] = {}
+        self._checkpoint_at_us = Micros(0)
         for directory in directories:
             self._read_checkpoint(directory)
 
@@ -123,6 +130,7 @@ class Cleaning:
         self._uncleanable.pop(partition, None)
         self._late.pop(partition, None)
         self._paused.pop(partition, None)
+        self._put_off.pop(partition, None)
         work = self._rounds.get(partition)
         if work is not None and work.ticket is None:
             self._drop(work)  # its next job would meet, under the same paths, the files of another log
@@ -133,7 +141,7 @@ class Cleaning:
         """Leave a log as it is until `resume`; gives whether no job touches it any more."""
         self._paused[partition] = None
         work = self._rounds.get(partition)
-        if work is not None and work.ticket is None:
+        if work is not None and work.ticket is None and work.is_committing is None:
             self._drop(work)
         return partition not in self._rounds
 
@@ -171,7 +179,7 @@ class Cleaning:
             return self.look_at_us if self.limits.threads > 0 else None
         times = [work.resume_at_us for work in self._rounds.values() if work.ticket is None]
         if any(directory not in self._checkpoints.values() for directory in self._dirty):
-            times.append(Micros(0))
+            times.append(self._checkpoint_at_us)
         if self.look_at_us is not None and len(self._rounds) < self.limits.threads:
             times.append(self.look_at_us)
         return min(times, default=None)
@@ -192,6 +200,8 @@ class Cleaning:
         if self.look_at_us is not None and self.look_at_us <= now.mono_us:
             self._look(now)
         runs = [self._work_on(work, now) for work in self._rounds.values() if work.ticket is None and work.resume_at_us <= now.mono_us]
+        if now.mono_us < self._checkpoint_at_us:
+            return runs
         dirty, self._dirty = self._dirty, {}
         for directory in dirty:
             if directory in self._checkpoints.values():
@@ -215,10 +225,13 @@ class Cleaning:
             self.look_at_us = Micros(now.mono_us + 1000 * self.limits.backoff_ms)
             if partition in self._rounds or partition in self._uncleanable or partition in self._paused:
                 continue
+            if self._put_off.get(partition, now.mono_us) > now.mono_us:
+                continue
+            self._put_off.pop(partition, None)
             try:
                 choice = judge(partition.log, partition.high_watermark, now.wall_ms)
             except StorageError as error:
-                directory.storage_failed(error)
+                partition.storage_failed(error)
                 continue
             if choice.is_due:
                 candidates.append((choice, directory, partition))
@@ -240,6 +253,8 @@ class Cleaning:
         return Round(self._disk, plan)
 
     def _work_on(self, work: _Work, now: Instant) -> Run:
+        if work.is_committing is not None:
+            return self._begin(work, partial(commit, self._disk, work.is_committing))
         if isinstance(work.step, IndexReading):
             return self._begin(work, work.step.run)
         rate = self.limits.io_bytes_per_second_max / self.limits.threads
@@ -258,7 +273,13 @@ class Cleaning:
         """The result of a job of ours and what follows at once; None if the ticket is somebody else's."""
         directory = self._checkpoints.pop(ticket, None)
         if directory is not None:
-            self._named[directory] = self._rendered.pop(directory)
+            rendered = self._rendered.pop(directory)
+            if isinstance(result, StorageError) and result.is_full:
+                directory.room.ran_out(result, now)
+                self._checkpoint_at_us = Micros(now.mono_us + _AGAIN_US)
+                self._dirty[directory] = None
+                return []
+            self._named[directory] = rendered
             if isinstance(result, StorageError):
                 directory.storage_failed(result)
             return []
@@ -268,6 +289,8 @@ class Cleaning:
         work.ticket = None
         if work.partition.log.is_closed or work.directory.error is not None:
             self._drop(work)
+        elif isinstance(result, StorageError) and result.is_full:
+            self._found_full(work, result, now)
         elif isinstance(result, StorageError):
             self._failed(work, result)
         elif isinstance(result, Uncleanable):
@@ -291,7 +314,7 @@ class Cleaning:
         try:
             reading.learn()
         except StorageError as error:
-            work.directory.storage_failed(error)
+            work.partition.storage_failed(error)
 
     def _progressed(self, work: _Work, one: Round, progress: Progress, now: Instant) -> list[Run]:
         rate = self.limits.io_bytes_per_second_max / self.limits.threads
@@ -322,18 +345,27 @@ class Cleaning:
             if not is_in:
                 self._drop(work)
                 return []
-            work.is_committing = progress.cleaned.base_offset
-            return [self._begin(work, partial(commit, self._disk, progress.cleaned.swap))]
+            work.is_committing = progress.cleaned.swap
+            return [self._begin(work, partial(commit, self._disk, work.is_committing))]
         return []
 
     def _committed(self, work: _Work) -> None:
         assert work.is_committing is not None
         try:
-            work.partition.log.segments.swapped(work.is_committing)
+            work.partition.log.segments.swapped(work.is_committing.base_offset)
         except StorageError as error:
             self._failed(work, error)
         work.is_committing = None
         if work.partition in self._paused:
+            self._drop(work)
+
+    def _found_full(self, work: _Work, error: StorageError, now: Instant) -> None:
+        """A full disk has no room for a round, or for a name: try again later. What was swapped in must come to its names."""
+        work.directory.room.ran_out(error, now)
+        if work.is_committing is not None:
+            work.resume_at_us = Micros(now.mono_us + _AGAIN_US)
+        else:
+            self._put_off[work.partition] = Micros(now.mono_us + _PUT_OFF_US)
             self._drop(work)
 
     def _failed(self, work: _Work, error: StorageError) -> None:
@@ -343,7 +375,7 @@ class Cleaning:
         bases = {segment.base_offset for segment in work.partition.log.segments.settled}
         if work.is_committing is None and read is not None and read not in bases:
             return
-        work.directory.storage_failed(error)
+        work.partition.storage_failed(error)
 
     def _drop(self, work: _Work) -> None:
         self._rounds.pop(work.partition, None)

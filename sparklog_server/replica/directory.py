@@ -3,22 +3,23 @@
 Group commit: one sync is in flight at a time, and everything appended meanwhile shares the next. It begins at once when somebody waits
 for what it makes durable, else within 10 ms, so that a stream of unawaited records does not keep the disk busy with syncs of a few bytes.
 A failed sync or write is final: what the kernel dropped cannot be synced by trying again, so the directory stays offline until the
-process starts anew.
+process starts anew. A write that a full disk refuses has changed nothing and is no failure: see `room`.
 """
 
 from collections.abc import Callable
 
 from sparklog.effects import Sync
-from sparklog.errors import without_frames
+from sparklog.errors import ErrorCode, without_frames
 from sparklog.model import Instant, Micros, Offset, Ticket, TopicPartition, Uuid, earlier
 from sparklog_server.disk.door import DiskFile, OutOfDescriptors, StorageError
 from sparklog_server.log.log_dir import LogDir
 from sparklog_server.replica.partition import LINGER_US, Partition
+from sparklog_server.replica.room import Room
 
 Trace = Callable[..., None]
 
-_AGAIN_US = 100_000
-"""After which time a sync is begun again for which there was no descriptor."""
+_PUT_OFF_US = 1_000_000
+"""After which time a full disk is asked again for what the broker itself writes."""
 
 
 class Directory:
@@ -38,6 +39,7 @@ class Directory:
         "_in_flight",
         "_is_awaited",
         "_is_checkpointing",
+        "_is_put_off",
         "_log_start_interval_us",
         "_settling_bytes",
         "_trace",
@@ -46,10 +48,12 @@ class Directory:
         "checkpoints_begun",
         "checkpoints_done",
         "error",
+        "has_offline",
         "is_congested",
         "is_cordoned",
         "log_dir",
         "partitions",
+        "room",
         "sync_at_us",
     )
 
@@ -60,6 +64,7 @@ class Directory:
         checkpoint_interval_ms: int,
         log_start_interval_ms: int,
         unsynced_bytes_max: int,
+        reserve_bytes: int,
         failed: list[Uuid],
         trace: Trace,
     ) -> None:
@@ -79,12 +84,15 @@ class Directory:
         self.is_congested = False  # so much of both that nobody should add to it
         self.is_cordoned = False  # it gets no new partitions
         self._failed = failed
+        self.room = Room(log_dir.path, log_dir.room, reserve_bytes=reserve_bytes, trace=trace)
         self._trace = trace
         self.partitions: dict[Partition, None] = {}
+        self.has_offline = False  # some partition here cannot be served
         self.error: StorageError | None = None
         self._dirty: dict[Partition, None] = {}
         self._in_flight: list[tuple[Partition, Offset]] = []
         self._is_awaited = False  # somebody waits for what is dirty
+        self._is_put_off = False  # all that is dirty waits for room
         self.sync_at_us: Micros | None = None  # when what is dirty is synced even so
 
     def is_sync_due(self, now: Instant) -> bool:
@@ -94,18 +102,21 @@ class Directory:
         return self._is_awaited or self.sync_at_us <= now.mono_us
 
     def deadline(self) -> Micros | None:
-        """When to ask again whether a sync or a checkpoint is due."""
+        """When to ask again whether a sync or a checkpoint is due, or there is room."""
         sync_at_us = None if self._in_flight else self.sync_at_us
+        if self.room.look_at_us is not None:
+            sync_at_us = earlier(sync_at_us, self.room.look_at_us)
         return sync_at_us if self._is_checkpointing else earlier(sync_at_us, self._checkpoint_at_us)
 
     @property
     def is_quiet(self) -> bool:
-        """Whether everything appended is durable, as far as it ever will be."""
-        return not self._dirty and not self._in_flight
+        """Whether everything appended is durable, as far as it ever will be, or waits for room on a full disk."""
+        return not self._in_flight and (not self._dirty or self._is_put_off)
 
     def mark_dirty(self, partition: Partition, size: int, now: Instant, *, within_us: int = LINGER_US) -> None:
         """`partition` has `size` more bytes of records that are not durable yet, and should be `within_us` from now."""
         self._dirty[partition] = None
+        self._is_put_off = False
         self._unsynced_bytes += size
         self.is_congested = self._unsynced_bytes + self._settling_bytes > self._unsynced_bytes_max
         if self.sync_at_us is None or self.sync_at_us > now.mono_us + within_us:
@@ -115,28 +126,31 @@ class Directory:
         """Somebody waits for what is dirty now."""
         self._is_awaited = True
 
-    def begin_sync(self, ticket: Ticket) -> Sync | None:
-        """The effect that makes everything appended so far durable; None if nothing was left to sync, or the disk refused."""
+    def begin_sync(self, ticket: Ticket, now: Instant) -> Sync | None:
+        """The effect that makes everything appended so far durable; None if nothing was left to sync, or the disk refused.
+
+        A partition for which a full disk has no room for what goes with its sync is tried again soon.
+        """
         assert not self._in_flight, self.log_dir.path
         files: list[DiskFile] = []
+        put_off: dict[Partition, None] = {}
         for partition in self._dirty:
             if partition in self.partitions:
                 try:
                     partition_files, end_offset = partition.begin_sync()
-                except OutOfDescriptors:
-                    self._in_flight = []
-                    if self.sync_at_us is not None:
-                        self.sync_at_us = Micros(self.sync_at_us + _AGAIN_US)
-                    self._is_awaited = False
-                    return None
                 except StorageError as error:
+                    if error.is_full:
+                        self.room.ran_out(error, now)
+                        put_off[partition] = None
+                        continue
                     self.storage_failed(error)
                     return None
                 files.extend(partition_files)
                 self._in_flight.append((partition, end_offset))
-        self._dirty = {}
+        self._dirty = put_off
+        self._is_put_off = bool(put_off)
         self._is_awaited = False
-        self.sync_at_us = None
+        self.sync_at_us = Micros(now.mono_us + _PUT_OFF_US) if put_off else None
         self._settling_bytes, self._unsynced_bytes = self._unsynced_bytes if self._in_flight else 0, 0
         self.is_congested = self._settling_bytes > self._unsynced_bytes_max
         return Sync(ticket, files, self.log_dir.path) if self._in_flight else None
@@ -169,11 +183,13 @@ class Directory:
         return self.log_dir.checkpoint_job(self.high_watermarks(), limits)
 
     def checkpoint_finished(self, error: StorageError | None, now: Instant) -> None:
-        """The checkpoint in flight is on disk, or never will be."""
+        """The checkpoint in flight is on disk, or never will be; on a full disk another is tried soon, and the old one holds till then."""
         self._is_checkpointing = False
         starts, self._checkpointed_starts = self._checkpointed_starts, []
-        if isinstance(error, OutOfDescriptors):
-            self.checkpoint_now(now)
+        if error is not None and error.is_full:
+            self.room.ran_out(error, now)
+            self._checkpoint_at_us = Micros(now.mono_us + _PUT_OFF_US)
+            return
         if error is not None:
             self.storage_failed(error)
             return
@@ -230,6 +246,18 @@ class Directory:
         """The high watermark of every partition here."""
         return {partition.topic_partition: partition.high_watermark for partition in self.partitions}
 
+    def partition_failed(self, partition: Partition, error: StorageError) -> None:
+        """A file of a partition cannot be read: that partition goes offline, and no clean stop is told of the directory."""
+        if partition.error is ErrorCode.KAFKA_STORAGE_ERROR:
+            return
+        remedy = {"remedy": error.remedy} if error.remedy else {}
+        self._trace("partition-offline", partition=str(partition.topic_partition), reason=str(error), **remedy)
+        self._dirty.pop(partition, None)
+        self._cuts.pop(partition, None)
+        self.has_offline = True
+        partition.go_offline()
+        partition.log.close()
+
     def storage_failed(self, error: StorageError) -> None:
         """The disk refused: every partition here goes offline. A want of descriptors is not the disk's fault."""
         if isinstance(error, OutOfDescriptors):
@@ -238,7 +266,9 @@ class Directory:
         if self.error is None:
             self.error = without_frames(error)
             self._failed.append(self.log_dir.directory_id)
-            self._trace("log-directory-offline", path=self.log_dir.path, reason=str(error))
+            remedy = {"remedy": error.remedy} if error.remedy else {}
+            self._trace("log-directory-offline", path=self.log_dir.path, reason=str(error), **remedy)
+        self.has_offline = True
         self._dirty = {}
         self._in_flight = []
         self._unsynced_bytes = self._settling_bytes = 0

@@ -59,8 +59,9 @@ class Homes:
             return holders[0]
         if wish is not None and wish.error is None:
             return wish
-        # Where all are cordoned, what was placed here before must live somewhere all the same.
+        # Where all are full or cordoned, what was placed here before must live somewhere all the same.
         open_ones = [directory for directory in online if not directory.is_cordoned] or online
+        open_ones = [directory for directory in open_ones if not directory.room.is_full] or open_ones
         return chosen or min(open_ones, key=lambda directory: loads(directory) + len(missing.get(directory, ())), default=None)
 
     def settle(self, topic_partition: TopicPartition, topic_id: Uuid, assigned: Uuid | None, now: Instant) -> list[Run]:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import NamedTuple
 
 from sparklog.effects import Run
+from sparklog.errors import ErrorCode
 from sparklog.model import Instant, Micros, Ticket, TopicPartition, Uuid
 from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.log.copying import Copied, Copying, SourceFailed, catch_up, copy
@@ -157,7 +158,7 @@ class Moving:
         return any(move.topic_partition == topic_partition and directory in (move.home, move.target) for move in moves)
 
     def _cancel(self, move: Move, reason: str) -> list[Run]:
-        """End a move that was not swapped; its copy goes, but where a directory is offline it stays, and a restart has the move go on."""
+        """End a move that was not swapped; its copy goes, but where the disk has failed it stays, and a restart has the move go on."""
         self._drop(move)
         move.is_cancelled = True
         self._trace("move-cancelled", partition=str(move.topic_partition), target=move.target.log_dir.path, reason=reason)
@@ -166,7 +167,7 @@ class Moving:
         return [] if move.ticket is not None else self._discard_copy(move)
 
     def _discard_copy(self, move: Move) -> list[Run]:
-        is_online = move.target.error is None and move.home.error is None
+        is_online = move.target.error is None and move.home.error is None and not _is_unreadable(move)
         return self.discard([move.path, *(move.leftovers or ())]) if is_online else []
 
     def _drop(self, move: Move) -> None:
@@ -225,9 +226,10 @@ class Moving:
 
     def _advance(self, move: Move, now: Instant) -> list[Run]:
         log, target = move.partition.log, move.target
-        if target.error is not None or (move.stage is Stage.COPYING and move.home.error is not None):
+        is_lost = move.home.error is not None or _is_unreadable(move)
+        if target.error is not None or (move.stage is Stage.COPYING and is_lost):
             if move.stage is Stage.COPYING:
-                return self._cancel(move, "a log directory is offline")
+                return self._cancel(move, "the partition or a log directory is offline")
             return [] if move.ticket is not None else self._leave(move)
         match move.stage:
             case Stage.COPYING if move.ticket is None:
@@ -274,6 +276,8 @@ class Moving:
         move.home.hurry()
 
     def _copy(self, move: Move, now: Instant) -> list[Run]:
+        if not move.target.room.has_room(now):
+            return self._cancel(move, move.target.room.refusal)
         bytes_max = int(min(WORK_BYTES, max(self.bytes_per_second_max / _JOBS_PER_SECOND, _WORK_BYTES_MIN)))
         move.is_due = False
         todo = move.plan(bytes_max)
@@ -347,6 +351,8 @@ class Moving:
     def _follow(self, move: Move) -> list[Run]:
         """Read a few more segments from the new directory; then nothing needs the old one."""
         try:
+            if _is_unreadable(move):
+                return self._leave(move)
             if move.partition.log.is_closed or move.partition.log.segments.move_sealed(_SEALED_PER_TURN):
                 return self._remove_old(move)
         except StorageError as error:
@@ -356,7 +362,7 @@ class Moving:
 
     def _leave(self, move: Move) -> list[Run]:
         """The target failed after the swap: the old files stay, as all that there is, until the topic is deleted."""
-        if move.partition.log.is_closed:
+        if move.partition.log.is_closed and not _is_unreadable(move):
             return self._remove_old(move)
         self._left[move.partition] = move
         return self._end(move)
@@ -409,7 +415,7 @@ class Moving:
                 move.partition.log.segments.active.base_offset
             }
             if all(piece.base_offset in bases for piece in todo.pieces):
-                move.home.storage_failed(result.error)
+                move.partition.storage_failed(result.error)
             move.leftovers = None  # else retention took a segment away while it was copied
         elif isinstance(result, Copied):
             move.copied_to(todo)
@@ -429,6 +435,11 @@ class Moving:
         """The target's disk refused; where it is only full the move ends, and those who live there live on."""
         if error.is_full:
             return self._cancel(move, str(error))
-        at_fault = move.home if error.path.startswith(f"{move.source}/") else move.target
+        at_fault = move.partition if error.path.startswith(f"{move.source}/") else move.target
         at_fault.storage_failed(error)
         return self._cancel(move, str(error))
+
+
+def _is_unreadable(move: Move) -> bool:
+    """Whether a file of the partition could not be read: its log is closed then, and what another directory has of it stays."""
+    return move.partition.log.is_closed and move.partition.error is ErrorCode.KAFKA_STORAGE_ERROR

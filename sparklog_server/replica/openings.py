@@ -24,11 +24,12 @@ _LOGS_PER_JOB = 128
 
 
 class Begun(NamedTuple):
-    """What became of the logs of one job: begun, or the disk refused."""
+    """What became of the logs of one job: begun, or the disk refused; for want of room they are put off."""
 
     directory: Directory
     names: tuple[TopicPartition, ...]
     logs: list[PartitionLog]
+    is_put_off: bool = False
 
 
 class Openings:
@@ -116,11 +117,15 @@ class Openings:
             return None
         directory, names = created
         self._release(names)
+        is_put_off = isinstance(result, StorageError) and result.is_full
         if isinstance(result, StorageError):
-            directory.storage_failed(result)
-        if directory.error is not None:
+            if is_put_off:
+                directory.room.ran_out(result, now)
+            else:
+                directory.storage_failed(result)
+        if is_put_off or directory.error is not None:
             dropped = self._queues.pop(directory, {})
-            return Begun(directory, (*names, *dropped), []), []
+            return Begun(directory, (*names, *dropped), [], is_put_off), []
         return Begun(directory, names, cast(list[PartitionLog], result)), self._begin_next(directory, now)
 
     def _renamed(self, directory: Directory, names: tuple[TopicPartition, ...], result: object) -> None:

@@ -1,9 +1,10 @@
 """One partition on this node: its log, its leadership, and who waits for it.
 
-    online ── StorageError, or its log directory failed ──► offline      (final until the process starts again)
+    online ── a file that cannot be read, or its log directory failed ──► offline      (final until the process starts again)
        └──── deleted by the metadata ────► closed
 
-This is the one place where the disk's fault is caught: the partition goes offline and every waiting request learns of it.
+This is the one place where the disk's fault is caught, and every waiting request learns of it. A write or sync that fails takes the whole
+directory offline, as in Kafka; a read that fails, only this partition. A full disk takes nothing offline.
 """
 
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from sparklog_server.log.validate import RecordsRefused, Sent
 from sparklog_server.log.verification import Verification
 from sparklog_server.replica.leader import LeaderReplica
 from sparklog_server.replica.purgatory import Purgatory
+from sparklog_server.replica.room import Room
 
 HIGH_WATERMARK = -1
 """The offset by which DeleteRecords asks for all that is committed."""
@@ -33,15 +35,18 @@ LINGER_US = 10_000
 
 
 class PartitionUnavailable(Exception):
-    """The partition cannot serve: `code` says why (offline, not the leader, gone)."""
+    """The partition cannot serve: `code` says why (offline, not the leader, gone, no room), and `message` more, if there is more to say."""
 
-    def __init__(self, code: ErrorCode) -> None:
+    def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         super().__init__(code.name)
         self.code = code
+        self.message = message
 
 
 class Home(Protocol):
     """What a partition needs of the directory it lives in."""
+
+    room: Room
 
     @property
     def is_congested(self) -> bool:
@@ -58,6 +63,9 @@ class Home(Protocol):
 
     def storage_failed(self, error: StorageError) -> None:
         """The disk refused: every partition of the directory goes offline, the caller's too."""
+
+    def partition_failed(self, partition: "Partition", error: StorageError) -> None:
+        """A file of the partition cannot be read: it goes offline alone."""
 
 
 class Partition:
@@ -82,6 +90,7 @@ class Partition:
         "leader",
         "log",
         "purgatory",
+        "room",
         "topic_partition",
     )
 
@@ -93,6 +102,7 @@ class Partition:
         self.error: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER
         self._released = released
         self._home = home
+        self.room = home.room
         self._waits_for_sync = True
         self._is_held = False  # the high watermark stands still
         self.in_sync_min = 1
@@ -214,7 +224,7 @@ class Partition:
         try:
             result = self.log.append(records, leader.leader_epoch, now, proof)
         except StorageError as error:
-            raise self._failed(error) from error
+            raise self._not_written(error, now) from error
         self._appended(len(records), now)
         return result
 
@@ -239,7 +249,7 @@ class Partition:
         try:
             result = self.log.append_own(batch, leader.leader_epoch, now)
         except StorageError as error:
-            raise self._failed(error) from error
+            raise self._not_written(error, now) from error
         self._appended(len(batch), now)
         return result
 
@@ -259,7 +269,7 @@ class Partition:
         try:
             return self.log.aborted_within(part, start, limit)
         except StorageError as error:
-            raise self._failed(error) from error
+            raise self._unreadable(error) from error
 
     def index_reading(self, part: FileSlice, start: Offset, limit: Offset) -> IndexReading | None:
         """What is to be read beside the loop before `aborted_within` is asked the same; None if it answers from memory."""
@@ -270,7 +280,7 @@ class Partition:
         try:
             reading.learn()
         except StorageError as error:
-            raise self._failed(error) from error
+            raise self._unreadable(error) from error
 
     def _appended(self, size: int, now: Instant) -> None:
         """`size` more bytes are in the log: have them synced in time, or count them as committed."""
@@ -298,14 +308,14 @@ class Partition:
         try:
             return self.log.read(start, limit, bytes_max, at_least_one=at_least_one)
         except StorageError as error:
-            raise self._failed(error) from error
+            raise self._unreadable(error) from error
 
     def holds_beyond(self, part: FileSlice, limit: Offset) -> bool:
         """Whether batches below `limit` follow behind what `read` gave. Raises PartitionUnavailable."""
         try:
             return self.log.holds_beyond(part, limit)
         except StorageError as error:
-            raise self._failed(error) from error
+            raise self._unreadable(error) from error
 
     def time_search(self, timestamp_ms: Millis | None, limit: Offset) -> TimeSearch:
         """The search for the first record below `limit` at or after `timestamp_ms`; with None, for the greatest timestamp (KIP-734)."""
@@ -315,7 +325,7 @@ class Partition:
         """What a search found that ran beside the loop and is current. Raises PartitionUnavailable."""
         self.leader_for(-1)
         if isinstance(outcome, StorageError):
-            raise self._failed(outcome) from outcome
+            raise self._unreadable(outcome) from outcome
         if isinstance(outcome, RecordsRefused):
             raise PartitionUnavailable(outcome.code) from outcome
         search.learn()
@@ -401,8 +411,23 @@ class Partition:
             self.purgatory.release(leader.high_watermark, self._released)
 
     def storage_failed(self, error: StorageError) -> None:
-        """The disk refused: the directory goes offline, and with it this partition."""
-        self._home.storage_failed(error)
+        """The disk refused: the directory goes offline; where it was a file of this log that cannot be read, this partition alone."""
+        if error.call == "read":
+            self._home.partition_failed(self, error)
+        else:
+            self._home.storage_failed(error)
+
+    def _not_written(self, error: StorageError, now: Instant) -> PartitionUnavailable:
+        """The disk refused an append; what to raise. For want of room nothing was written, and all that was before is served on."""
+        if not error.is_full:
+            return self._failed(error)
+        self.room.ran_out(error, now)
+        return PartitionUnavailable(ErrorCode.KAFKA_STORAGE_ERROR, self.room.refusal)
+
+    def _unreadable(self, error: StorageError) -> PartitionUnavailable:
+        """A file of the log cannot be read: its neighbours serve on. What to raise."""
+        self._home.partition_failed(self, error)
+        return PartitionUnavailable(ErrorCode.KAFKA_STORAGE_ERROR)
 
     def _failed(self, error: StorageError) -> PartitionUnavailable:
         """The disk refused; what to raise to whoever asked."""
@@ -414,6 +439,7 @@ class Partition:
     def move_to(self, home: Home, now: Instant) -> None:
         """The log lies in another directory now. Until `moved` nothing more counts as committed: a crash could bring the old one back."""
         self._home = home
+        self.room = home.room
         self._is_held = True
         home.mark_dirty(self, 0, now, within_us=0)
         home.hurry()

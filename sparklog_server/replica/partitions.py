@@ -12,6 +12,7 @@ from sparklog_server.log.settings import LogSettings
 from sparklog_server.metadata.image import TOPIC_RESOURCE, MetadataDelta, MetadataImage, PartitionImage
 from sparklog_server.replica.cleaning import Cleaning
 from sparklog_server.replica.directory import Directory, Trace
+from sparklog_server.replica.disks import look_for_room
 from sparklog_server.replica.homes import Homes
 from sparklog_server.replica.moving import Moving
 from sparklog_server.replica.openings import IN_TURN_MAX, Begun, Openings
@@ -67,6 +68,7 @@ class Partitions:
         self._producer_snapshots = ProducerSnapshots(tickets)
         self._wanted: dict[TopicPartition, tuple[Uuid, PartitionImage]] = {}
         self._waiting: dict[TopicPartition, None] = {}  # of the wanted, those whose names are held
+        self._awaits_room: dict[TopicPartition, None] = {}  # of the wanted, those that a full disk did not let begin
         self.cleaning: Cleaning | None = None
         self.moving: Moving | None = None
         self._homes = Homes(
@@ -86,6 +88,18 @@ class Partitions:
         # A client asks again for either code; this one does not have it doubt the topic.
         is_wanted = topic_partition in self._wanted
         return ErrorCode.NOT_LEADER_OR_FOLLOWER if is_wanted else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    @property
+    def has_offline(self) -> bool:
+        """Whether `is_offline` may be true of any partition."""
+        return bool(self._offline) or any(directory.has_offline for directory in self.directories)
+
+    def is_offline(self, topic: str, index: int) -> bool:
+        """Whether this node holds a partition that its disk keeps it from serving."""
+        partition = self.find(topic, index)
+        if partition is None:
+            return TopicPartition(topic, index) in self._offline
+        return partition.error is ErrorCode.KAFKA_STORAGE_ERROR
 
     def __iter__(self) -> Iterator[Partition]:
         for partitions in self._by_topic.values():
@@ -188,8 +202,9 @@ class Partitions:
             )
             if home is None:
                 self._trace("partition-has-no-directory", partition=str(topic_partition))
-            if home is None or not self._is_usable(topic_partition, topic_id, home):
-                self._give_up(topic_partition)
+            if home is None or not self._is_usable(topic_partition, topic_id, home, now):
+                if topic_partition not in self._awaits_room:
+                    self._give_up(topic_partition)
                 continue
             log = home.log_dir.logs.get(topic_partition)
             if log is not None:
@@ -212,7 +227,7 @@ class Partitions:
         """The epoch in which this node leads; -1 if another does."""
         return placement.leader_epoch if placement.leader == self._node_id else NO_EPOCH
 
-    def _is_usable(self, topic_partition: TopicPartition, topic_id: Uuid, home: Directory) -> bool:
+    def _is_usable(self, topic_partition: TopicPartition, topic_id: Uuid, home: Directory, now: Instant) -> bool:
         """Whether what lies in a directory under this name can be opened, or nothing does; the log of another topic is set aside."""
         log_dir = home.log_dir
         found = log_dir.damaged.get(topic_partition) or log_dir.logs.get(topic_partition)
@@ -227,7 +242,11 @@ class Partitions:
                 # A crash came before the first sync of partition.metadata: the directory was made for the topic of this name.
                 log_dir.identify(topic_partition, topic_id)
         except StorageError as error:
-            home.storage_failed(error)
+            if error.is_full and topic_partition in log_dir.logs:
+                home.room.ran_out(error, now)
+                self._awaits_room[topic_partition] = None
+            else:
+                home.storage_failed(error)
             return False
         return True
 
@@ -245,14 +264,23 @@ class Partitions:
         try:
             log = home.log_dir.create(wanted.topic_partition, wanted.topic_id, wanted.settings, now)
         except StorageError as error:
-            home.storage_failed(error)
-            self._give_up(wanted.topic_partition)
+            if error.is_full:
+                home.room.ran_out(error, now)
+                self._awaits_room[wanted.topic_partition] = None
+            else:
+                home.storage_failed(error)
+                self._give_up(wanted.topic_partition)
             return
         self._serve(log, home, self._wanted[wanted.topic_partition][1], now)
 
     def _begun(self, begun: Begun, now: Instant) -> list[Run]:
         """A job has begun logs: serve those that are wanted still."""
         directory = begun.directory
+        if begun.is_put_off:
+            for name in begun.names:
+                if name in self._wanted and name not in self._waiting:
+                    self._awaits_room[name] = None
+            return []
         if directory.error is not None:
             for name in begun.names:
                 if name not in self._waiting:  # else it is asked for anew: another topic may have the name by now
@@ -307,6 +335,7 @@ class Partitions:
         effects: list[Effect] = []
         self._wanted = {one: wanted for one, wanted in self._wanted.items() if one.topic != topic}
         self._waiting = {one: None for one in self._waiting if one.topic != topic}
+        self._awaits_room = {one: None for one in self._awaits_room if one.topic != topic}
         self._offline = {one: None for one in self._offline if one.topic != topic}
         self._openings.forget(topic)
         partitions = self._by_topic.pop(topic, {})
@@ -333,7 +362,7 @@ class Partitions:
         for directory in self.directories:
             if directory.sync_at_us is not None and directory.is_sync_due(now):
                 ticket = self._tickets()
-                sync = directory.begin_sync(ticket)
+                sync = directory.begin_sync(ticket, now)
                 if sync is not None:
                     self._syncs[ticket] = directory
                     syncs.append(sync)
@@ -348,6 +377,13 @@ class Partitions:
                 self._checkpoints[ticket] = directory
                 runs.append(Run(directory.begin_checkpoint(), ticket))
         return runs
+
+    def due_openings(self, now: Instant) -> list[Run]:
+        """The jobs that begin the logs for which there was no room, tried while a disk is full and once it is not."""
+        if not look_for_room(self.directories, self.retention, self._removals, now):
+            return []
+        awaiting, self._awaits_room = self._awaits_room, {}
+        return self._open(awaiting, now)
 
     def due_cleaning(self, now: Instant) -> list[Run]:
         """The jobs of compaction, and of moves between directories, that should begin now."""
@@ -437,6 +473,7 @@ class Partitions:
         self._removals.stop()
         self._openings.stop()
         self._waiting.clear()
+        self._awaits_room.clear()
         if self.cleaning is not None:
             self.cleaning.stop()
         if self.moving is not None:
@@ -452,4 +489,8 @@ class Partitions:
             try:
                 directory.log_dir.close(directory.high_watermarks(), now)
             except StorageError as error:
-                directory.storage_failed(error)
+                if error.is_full:
+                    # All that was promised is durable: the next start scans the logs, as after a crash.
+                    self._trace("log-directory-not-closed-cleanly", path=directory.log_dir.path, reason=str(error))
+                else:
+                    directory.storage_failed(error)

@@ -4,7 +4,7 @@ due ── step (job) ── rest of thirty times as long ── step … gone
 """
 
 from collections.abc import Callable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Final
 
 from sparklog.effects import Run
@@ -37,6 +37,12 @@ class Removals:
             self._new.append(removal)
         else:
             heappush(self._waiting, (due_us, self._tickets(), removal))
+
+    def hurry(self, now: Instant) -> None:
+        """A disk is full: what waits goes now, and without rests. Slices of it stay readable through their open files."""
+        late_us = Micros(now.mono_us - _LATE_US - 1)
+        self._waiting = [(min(due_us, late_us), ticket, removal) for due_us, ticket, removal in self._waiting]
+        heapify(self._waiting)
 
     def stop(self) -> None:
         """Begin no step more: what is left goes when the log directory is opened again."""

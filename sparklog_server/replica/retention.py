@@ -22,6 +22,8 @@ from sparklog_server.replica.removals import Removals
 
 _LOGS_PER_TURN = 32
 _AGAIN_US = 1_000_000
+_HURRIED_US = 30_000_000
+"""How often logs are looked at while their disk is full."""
 
 
 class Retention:
@@ -45,6 +47,7 @@ class Retention:
         self._interval_us = check_interval_ms * 1000
         self._check_at_us: Micros | None = None
         self._again_at_us: Micros | None = None
+        self._hurried_us = -_HURRIED_US
         self._again: dict[Partition, None] = {}
         self._queue: deque[Partition] = deque()
         self._tickets = tickets
@@ -56,6 +59,12 @@ class Retention:
     def begin(self, now: Instant) -> None:
         """The logs are open: check them from now on."""
         self._check_at_us = Micros(now.mono_us + self._first_us)
+
+    def hurry(self, now: Instant) -> None:
+        """A disk is full: look at the logs now, unless that was done lately."""
+        if self._check_at_us is not None and now.mono_us >= self._hurried_us + _HURRIED_US:
+            self._hurried_us = now.mono_us
+            self._check_at_us = now.mono_us
 
     def stop(self) -> None:
         """Begin nothing more."""
@@ -119,7 +128,11 @@ class Retention:
         del self.renaming[partition.topic_partition]
         removal = go_on(result)
         if removal is not None:
-            self._removals.add(removal, Micros(now.mono_us + partition.log.settings.file_delete_delay_ms * 1000))
+            delay_ms = 0 if partition.room.is_full else partition.log.settings.file_delete_delay_ms
+            self._removals.add(removal, Micros(now.mono_us + delay_ms * 1000))
+        elif isinstance(result, StorageError) and result.is_full:
+            # The log has forgotten these files: they go after the next start.
+            self._trace("removal-failed", reason=str(result))
         elif isinstance(result, StorageError) and not partition.log.is_closed:
             # Where the log is closed its directory has another name by now, and what is in it goes with it.
             partition.storage_failed(result)

@@ -18,6 +18,10 @@ ASIDE_SUFFIX = ".tmp"
 _Named = TypeVar("_Named")
 Fault = Callable[[str, str], str | None]
 """Asked before each call with (call, path): the reason why it fails, or None."""
+NO_SPACE = "No space left on device"
+READ_ONLY = "Read-only file system"
+_CHANGING = frozenset(("append", "truncate", "replace", "rename", "remove", "mkdir", "create", "lock"))
+"""The calls that a read-only file system refuses."""
 
 
 class _Content:
@@ -129,13 +133,15 @@ _UNBOUNDED_BYTES = 1 << 40
 class SimulatedDisk:
     """Files in memory.
 
-    `capacity_bytes` bounds what all files hold together; `fault` may fail any call. Both may be set at any time. Invariant: what
-    `_durable` names is the content a crash brings back under that name, itself subject to what of it was synced.
+    `capacity_bytes` bounds what all files hold together; `fault` may fail any call; while `is_read_only` every change is refused. All may
+    be set at any time. Invariant: what `_durable` names is the content a crash brings back under that name, itself subject to what of it
+    was synced.
     """
 
     def __init__(self, *, capacity_bytes: int | None = None) -> None:
         self.capacity_bytes = capacity_bytes
         self.fault: Fault | None = None
+        self.is_read_only = False
         self.boot = 0
         self.used_bytes = 0
         self._directories: dict[str, None] = {}
@@ -180,15 +186,17 @@ class SimulatedDisk:
     def take_space(self, path: str, size: int) -> None:
         """Count `size` more bytes as used. Raises StorageError if the disk is full."""
         if size > 0 and self.capacity_bytes is not None and self.used_bytes + size > self.capacity_bytes:
-            raise StorageError(path, "append", "No space left on device", is_full=True)
+            raise StorageError(path, "append", NO_SPACE, is_full=True)
         self.used_bytes += size
 
     def check(self, call: str, path: str) -> None:
         """Raise what `fault` says for this call. Raises StorageError."""
+        if self.is_read_only and call in _CHANGING:
+            raise StorageError(path, call, READ_ONLY)
         if self.fault is not None:
             reason = self.fault(call, path)
             if reason is not None:
-                raise StorageError(path, call, reason)
+                raise StorageError(path, call, reason, is_full=reason == NO_SPACE and call != "sync")
 
     # -- the door
 
@@ -203,6 +211,7 @@ class SimulatedDisk:
         return SimulatedFile(self, path, content)
 
     def _make(self, path: str) -> _Content:
+        self.check("create", path)
         if _parent(path) not in self._directories:
             raise StorageError(path, "open", "No such file or directory")
         content = self._live[path] = _Content()
@@ -220,11 +229,15 @@ class SimulatedDisk:
         aside = f"{path}.{self._replaced_count}{ASIDE_SUFFIX}"
         self.check("replace", aside)
         file = SimulatedFile(self, aside, self._make(aside), place=path)
-        file.append(content)
+        try:
+            file.append(content)
+        except StorageError:
+            self._drop(aside)
+            raise
         return file
 
     def write(self, path: str, content: bytes) -> None:
-        """`replace` and `sync` at once."""
+        """`replace` and `sync` at once; on a full disk nothing is left behind."""
         self.sync([self.replace(path, content)])
 
     def rename(self, old: str, new: str, *, is_lasting: bool = True) -> None:
@@ -331,6 +344,7 @@ class SimulatedDisk:
 
     def lock(self, directory: str) -> None:
         """Hold the directory until `unlock` or a crash. Raises DirectoryInUse."""
+        self.check("lock", directory)
         if directory in self._locked:
             raise DirectoryInUse(directory)
         self._locked[directory] = None

@@ -35,18 +35,23 @@ _RESTS_US = 8_000_000
 _SETTLES_US = 60_000_000
 
 
-def run(seed: int, *, broker_class: type[Broker] = Broker, settings: dict[str, str] | None = None) -> History:
-    """What happened in the world of this seed; the same each time. `broker_class` and `settings` are there to plant faults."""
-    return _World(seed, broker_class, settings or {}).run()
+def run(seed: int, *, broker_class: type[Broker] = Broker, settings: dict[str, str] | None = None, disk_fills: bool = False) -> History:
+    """What happened in the world of this seed; the same each time. `broker_class` and `settings` are there to plant faults.
+
+    With `disk_fills` others fill the disk now and then, up to the last bytes.
+    """
+    return _World(seed, broker_class, settings or {}, disk_fills=disk_fills).run()
 
 
 class _World:
-    def __init__(self, seed: int, broker_class: type[Broker], settings: dict[str, str]) -> None:
+    def __init__(self, seed: int, broker_class: type[Broker], settings: dict[str, str], *, disk_fills: bool) -> None:
         self._random = Random(seed)  # noqa: S311 - a seed that tells everything is what it is for
         self._clock = VirtualClock()
         broker_settings = BrokerSettings.of(_SETTINGS | settings)
         of_broker = Random(seed + 1)  # noqa: S311 - likewise
-        self._node = SimulatedNode(self._clock, of_broker, SimulatedDisk(), broker_settings, broker_class=broker_class)
+        self._disk = SimulatedDisk()
+        self._disk_fills = disk_fills
+        self._node = SimulatedNode(self._clock, of_broker, self._disk, broker_settings, broker_class=broker_class)
         self._history = History()
         self._partitions = tuple(TopicPartition(TOPIC, index) for index in range(_PARTITIONS))
         self._readers = Readers(self._clock, self._random, self._history, self._partitions)
@@ -67,8 +72,11 @@ class _World:
         self._let("groups", self._readers.watch(self._groups, self._ended))
         self._clock.after(self._random.randint(50_000, 500_000), self._strike)
         self._clock.after(self._random.randint(50_000, 500_000), self._succeed)
+        if self._disk_fills:
+            self._clock.after(self._random.randint(50_000, 500_000), self._fill)
         self._clock.run(until_us=self._clock.now.mono_us + _RUNS_US)
         self._is_over = True
+        self._disk.capacity_bytes = None
         if self._node.broker is None:
             self._start()
         self._resume()
@@ -145,6 +153,20 @@ class _World:
             self._node.pause()
             clock.after(random.randint(10_000, 1_500_000), self._resume)
         clock.after(random.randint(200_000, 1_500_000), self._strike)
+
+    def _fill(self) -> None:
+        """Leave a few bytes of the disk, or none, for a while."""
+        if not self._is_over:
+            left = self._random.choice((0, 500, 5_000, 50_000))
+            self._note(f"has {left} bytes left")
+            self._disk.capacity_bytes = self._disk.used_bytes + left
+            self._clock.after(self._random.randint(10_000, 1_500_000), self._free)
+
+    def _free(self) -> None:
+        if not self._is_over:
+            self._note("has room")
+            self._disk.capacity_bytes = None
+            self._clock.after(self._random.randint(100_000, 1_000_000), self._fill)
 
     def _start_again(self) -> None:
         if self._node.broker is None:

@@ -124,15 +124,17 @@ def test_a_damaged_log_that_no_topic_claims_is_set_aside() -> None:
     assert world.disk.read(f"/a/{stray}/{LOG}") == content
 
 
-def test_a_device_that_fails_while_a_log_is_opened_still_takes_its_directory() -> None:
+def test_logs_that_cannot_be_read_when_they_are_opened_take_their_partitions_offline_one_by_one() -> None:
     world, client, _ = damaged()
     world.node.kill()
     world.disk.fault = lambda call, path: (
         "Input/output error" if call == "read" and path.startswith("/b/") and path.endswith(".log") else None
     )
     client = restarted(world)
-    assert [line for line in world.node.trace if line.startswith("log-directory-offline path=/b")]
+    assert not [line for line in world.node.trace if line.startswith("log-directory-offline")]
     codes = [send(world, client, partition) for partition in range(3)]
     lost = [partition for partition in range(3) if f"t-{partition}" in world.disk.list("/b")]
     assert lost
     assert [partition for partition in range(3) if codes[partition]] == [0, *lost]
+    told = [line.split()[1] for line in world.node.trace if line.startswith("partition-offline") and "Input/output error" in line]
+    assert told == [f"partition=t-{partition}" for partition in lost]

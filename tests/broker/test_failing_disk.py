@@ -6,9 +6,17 @@ import pytest
 
 from sparklog.errors import ErrorCode
 from sparklog.kernels import scan
+from sparklog.wire.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    TopicRequest,
+)
 from sparklog.wire.messages.fetch import FetchResponse
 from sparklog.wire.messages.list_offsets import ListOffsetsResponse
+from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from sparklog.wire.messages.produce import ProduceResponse
+from sparklog_server.disk.door import StorageError
+from sparklog_server.simulation.cluster import SimulatedConnection
 from tests.broker.world import ACKS_ALL, FETCH_BY_NAME, PRODUCE_BY_NAME, World, fetch, fetched, latest, listed, produce, produced
 from tests.replica.by_hand import ByHand
 
@@ -93,3 +101,95 @@ def test_a_clean_stop_ends_also_where_the_directory_of_the_metadata_log_has_fail
     world.disk.restart()
     world.start()
     assert world.read("t") == (0, [b"kept"])
+
+
+def leaders(world: World, client: SimulatedConnection) -> list[int]:
+    """Who leads the partitions of `t`, by Metadata and by DescribeTopicPartitions."""
+    asked = MetadataRequest(topics=[MetadataRequestTopic(name="t")], allow_auto_topic_creation=False)
+    answer = world.ask(client, asked, 9, MetadataResponse)
+    assert isinstance(answer, MetadataResponse)
+    parts = answer.topics[0].partitions
+    assert [part.error_code != 0 for part in parts] == [part.leader_id < 0 for part in parts]
+    assert [list(part.offline_replicas) for part in parts] == [[1] if part.leader_id < 0 else [] for part in parts]
+    described = world.ask(client, DescribeTopicPartitionsRequest(topics=[TopicRequest(name="t")]), 0, DescribeTopicPartitionsResponse)
+    assert isinstance(described, DescribeTopicPartitionsResponse)
+    assert [part.leader_id for part in described.topics[0].partitions] == [part.leader_id for part in parts]
+    return [part.leader_id for part in parts]
+
+
+def send(world: World, client: SimulatedConnection, partition: int, value: bytes = b"x") -> int:
+    request = produce("t", world.batch(value), acks=ACKS_ALL, partition=partition)
+    return produced(world.ask(client, request, PRODUCE_BY_NAME, ProduceResponse))[0]
+
+
+def read(world: World, client: SimulatedConnection, partition: int) -> tuple[int, list[bytes]]:
+    return fetched(world.ask(client, fetch("t", 0, partition=partition, max_wait_ms=0), FETCH_BY_NAME, FetchResponse))
+
+
+@pytest.mark.parametrize("is_sent", [True, False])
+def test_a_file_that_cannot_be_read_takes_its_partition_offline_alone(world: World, is_sent: bool) -> None:
+    client = world.node.connect()
+    world.create(client, "t", 2)
+    assert [send(world, client, partition) for partition in (0, 1)] == [0, 0]
+    if is_sent:
+        world.node.running.unreadable(StorageError(f"/data/t-0/{0:020d}.log", "read", "Input/output error"), world.clock.now)
+    else:
+        refuse(world, "read", "/data/t-0")
+        assert listed(world.ask(client, latest("t", timestamp=1), 7, ListOffsetsResponse))[0] == ErrorCode.KAFKA_STORAGE_ERROR
+        world.disk.fault = None
+    assert read(world, client, 0) == (ErrorCode.KAFKA_STORAGE_ERROR, [])
+    assert send(world, client, 0) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert send(world, client, 1) == 0
+    assert read(world, client, 1) == (0, [b"x", b"x"])
+    assert leaders(world, client) == [-1, 1]
+    assert [line.split()[1] for line in world.node.trace if line.startswith("partition-offline")] == ["partition=t-0"]
+    assert not [line for line in world.node.trace if line.startswith("log-directory-offline")]
+    world.node.stop()
+    assert world.disk.read("/data/.kafka_cleanshutdown") is None
+    world.node.start()
+    world.settle()
+    client = world.node.connect()
+    assert read(world, client, 0) == (0, [b"x"])
+    assert leaders(world, client) == [1, 1]
+
+
+@pytest.mark.parametrize("call", ["append", "sync"])
+def test_a_write_that_fails_takes_the_directory_offline_and_metadata_names_no_leader_there(call: str) -> None:
+    world = World(1, **{"log.dirs": "/a,/b"})
+    world.node.start()
+    world.settle()
+    client = world.node.connect()
+    world.create(client, "t", 4)
+    assert [send(world, client, partition) for partition in range(4)] == [0] * 4
+    refuse(world, call, "/a/t-")  # in the directory of the metadata log too
+    offline = [partition for partition in range(4) if f"t-{partition}" in world.disk.list("/a")]
+    assert 0 < len(offline) < 4
+    assert send(world, client, offline[0]) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert leaders(world, client) == [-1 if partition in offline else 1 for partition in range(4)]
+    assert [send(world, client, partition) != 0 for partition in range(4)] == [partition in offline for partition in range(4)]
+    world.disk.fault = None
+    world.node.kill(is_power_cut=False)
+    world.node.start()
+    world.settle()
+    client = world.node.connect()
+    assert leaders(world, client) == [1] * 4
+    assert [read(world, client, partition)[1][:1] for partition in range(4)] == [[b"x"]] * 4
+
+
+def test_a_file_system_that_becomes_read_only_costs_no_record_and_a_start_after_it_is_mended_serves_all(world: World) -> None:
+    client = world.node.connect()
+    world.create(client, "t")
+    assert send(world, client, 0, b"kept") == 0
+    world.disk.is_read_only = True
+    assert send(world, client, 0, b"refused") == ErrorCode.KAFKA_STORAGE_ERROR
+    assert leaders(world, client) == [-1]
+    assert [line for line in world.node.trace if line.startswith("log-directory-offline") and "Read-only file system" in line]
+    world.settle(10_000)
+    world.node.stop()
+    with pytest.raises(StorageError, match="Read-only file system"):
+        world.node.start()
+    world.disk.is_read_only = False
+    world.node.kill(is_power_cut=False)
+    world.node.start()
+    world.settle()
+    assert read(world, world.node.connect(), 0) == (0, [b"kept"])

@@ -113,6 +113,7 @@ def test_a_directory_is_shown_file_by_file(sparklog: Sparklog, data: Path) -> No
     assert {row[1].removeprefix("data/"): row[2] for row in columns(shown.stdout)} == {
         ".kafka_cleanshutdown": "clean-shutdown",
         ".lock": "unknown",
+        ".sparklog-ballast": "unknown",
         "log-start-offset-checkpoint": "offsets",
         "meta.properties": "properties",
         "recovery-point-offset-checkpoint": "offsets",

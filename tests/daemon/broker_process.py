@@ -9,7 +9,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -24,19 +24,26 @@ API_VERSIONS = struct.pack(">ihhih1s", 11, 18, 0, 7, 1, b"t")
 class BrokerProcess:
     """`sparklog start` with these arguments; killed at the end of the `with` block if it still runs.
 
-    `descriptors` is its hard limit of them.
+    `descriptors` is its hard limit of them, `prefix` is a command that starts it in its own place, `environment` what it finds there besides.
     """
 
-    def __init__(self, *arguments: str, flags: tuple[str, ...] = (), descriptors: int | None = None) -> None:
+    def __init__(
+        self,
+        *arguments: str,
+        flags: tuple[str, ...] = (),
+        descriptors: int | None = None,
+        prefix: tuple[str, ...] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         limited = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({descriptors}, {descriptors})); " if descriptors else ""
         program = f"{limited}import sys; from sparklog_server.cli.main import main; sys.exit(main())"
         self.child = subprocess.Popen(
-            [sys.executable, *flags, "-c", program, "start", *arguments],
+            [*prefix, sys.executable, *flags, "-c", program, "start", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)} | dict(environment or {}),
         )
         assert self.child.stdout is not None
         assert self.child.stderr is not None

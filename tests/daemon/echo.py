@@ -11,7 +11,7 @@ from sparklog.model import Instant, Micros, SessionId, Ticket
 from sparklog_server.broker.quotas import ClientQuotas
 from sparklog_server.broker.transactions import Resolver
 from sparklog_server.config.settings import BrokerSettings
-from sparklog_server.disk.door import DiskFile
+from sparklog_server.disk.door import DiskFile, StorageError
 
 HEADER = b"header:"
 
@@ -35,6 +35,9 @@ class Echo:
         self._waiting: dict[Ticket, SessionId] = {}
 
     def start(self, now: Instant) -> list[Effect]:
+        return []
+
+    def unreadable(self, error: StorageError, now: Instant) -> list[Effect]:
         return []
 
     def connected(self, session_id: SessionId, listener: str, peer_address: str, now: Instant) -> list[Effect]:

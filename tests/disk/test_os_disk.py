@@ -13,7 +13,7 @@ from random import Random
 import pytest
 
 from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_offsets, parse_properties, render_offsets, render_properties
-from sparklog_server.disk.door import DirectoryInUse, StorageError
+from sparklog_server.disk.door import DirectoryInUse, StorageError, replace_all
 from sparklog_server.disk.os_disk import OsDisk
 
 
@@ -345,3 +345,46 @@ def test_a_job_is_refused_a_closed_file_whose_descriptor_is_gone(tmp_path: Path)
     old.close()
     with ThreadPoolExecutor(1) as job, pytest.raises(StorageError, match="closed"):
         job.submit(old.pread, 0, 1).result()
+
+
+def no_space(*_: object) -> int:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_full_disk_that_does_not_let_a_half_written_batch_be_cut_off_again_is_no_full_disk_but_a_failed_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = OsDisk().open(f"{tmp_path}/f", create=True)
+    monkeypatch.setattr(os, "pwrite", no_space)
+    monkeypatch.setattr(os, "ftruncate", no_space)
+    with pytest.raises(StorageError, match="No space left") as caught:
+        file.append(b"a batch")
+    assert not caught.value.is_full
+
+
+def test_a_sync_that_finds_no_space_is_a_failed_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = OsDisk()
+    file = disk.open(f"{tmp_path}/f", create=True)
+    file.append(b"x")
+    monkeypatch.setattr(os, "fdatasync", no_space)
+    with pytest.raises(StorageError, match="No space left") as caught:
+        disk.sync([file])
+    assert not caught.value.is_full
+    assert "make room" in caught.value.remedy
+
+
+def test_small_files_for_which_there_is_no_room_leave_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = OsDisk()
+    disk.write(f"{tmp_path}/a", b"old")
+    real = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: no_space() if data == b"second" else real(fd, data, at))
+    with pytest.raises(StorageError) as caught:
+        replace_all(disk, [(f"{tmp_path}/a", b"first"), (f"{tmp_path}/b", b"second")])
+    assert caught.value.is_full
+    with pytest.raises(StorageError):
+        disk.write(f"{tmp_path}/a", b"second")
+    monkeypatch.setattr(os, "rename", no_space)
+    with pytest.raises(StorageError):
+        disk.write(f"{tmp_path}/a", b"new")
+    assert disk.list(str(tmp_path)) == ["a"]
+    assert disk.read(f"{tmp_path}/a") == b"old"

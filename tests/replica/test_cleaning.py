@@ -10,6 +10,7 @@ from sparklog.record.batch import build_batch, decode_records, iterate_headers
 from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from sparklog.wire.messages.fetch import FetchResponse
 from sparklog.wire.messages.produce import ProduceResponse
+from sparklog_server.simulation.disk import NO_SPACE
 from tests.broker.world import ACKS_ALL, FETCH_BY_NAME, PRODUCE_BY_NAME, World, fetch, produce, produced
 from tests.replica.moves import Mover
 
@@ -64,6 +65,51 @@ def test_a_compacted_topic_shrinks_and_keeps_the_last_value_of_each_key() -> Non
     assert len(left) < 100
     assert dict(left) == told
     assert any(line.startswith("log-cleaned") for line in world.node.trace)
+
+
+def test_a_round_for_which_a_full_disk_has_no_room_leaves_nothing_behind_and_is_tried_again() -> None:
+    world = started(**{"sparklog.disk.reserve.bytes": "0"})
+    told = write(world)
+    world.disk.capacity_bytes = world.disk.used_bytes + 30
+    world.settle(ms=3 * BACKOFF_MS)
+    assert len([line for line in world.node.trace if line.startswith("disk-full")]) == 1
+    assert not [name for name in world.disk.list("/data/t-0") if name.endswith(".cleaned")]
+    assert dict(read(world)) == told
+    assert not [line for line in world.node.trace if line.startswith(("log-directory-offline", "log-cleaned"))]
+    world.disk.capacity_bytes = None
+    world.settle(ms=60_000 + 2 * BACKOFF_MS)
+    assert len(read(world)) < 100
+    assert dict(read(world)) == told
+
+
+@pytest.mark.parametrize("refused", ["rename", "cleaner-offset-checkpoint"])
+def test_what_a_full_disk_refuses_of_a_swap_or_its_checkpoint_is_tried_again(refused: str) -> None:
+    world = started()
+    told = write(world)
+    world.disk.fault = lambda call, path: NO_SPACE if refused in (call, path.rpartition("/")[2].split(".")[0]) else None
+    world.settle(ms=2 * BACKOFF_MS)
+    world.disk.fault = None
+    world.settle(ms=3_000)
+    assert len(read(world)) < 100
+    assert dict(read(world)) == told
+    assert not [line for line in world.node.trace if line.startswith("log-directory-offline")]
+    assert world.disk.read("/data/cleaner-offset-checkpoint") is not None
+    world.node.kill()
+    world.node.start()
+    world.settle()
+    assert dict(read(world)) == told
+
+
+def test_a_segment_that_compaction_cannot_read_takes_its_partition_offline_alone() -> None:
+    world = started(**{"num.partitions": "1"})
+    world.create(world.node.connect(), "beside")
+    write(world)
+    world.disk.fault = lambda call, path: "Input/output error" if call == "read" and path.startswith("/data/t-0/") else None
+    world.settle(ms=2 * BACKOFF_MS)
+    assert [line.split()[1] for line in world.node.trace if line.startswith("partition-offline")] == ["partition=t-0"]
+    batch = bytes(build_batch([(b"k", b"x", (), world.clock.now.wall_ms)]))
+    answer = world.ask(world.node.connect(), produce("beside", batch, acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse)
+    assert produced(answer) == (0, 0)
 
 
 def test_the_checkpoint_says_after_a_restart_what_is_clean() -> None:

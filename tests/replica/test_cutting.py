@@ -36,6 +36,7 @@ class World:
             checkpoint_interval_ms=5000,
             log_start_interval_ms=5000,
             unsynced_bytes_max=1 << 30,
+            reserve_bytes=0,
             failed=[],
             trace=lambda *_, **__: None,
         )
@@ -48,7 +49,7 @@ class World:
             self.partition.append(batch(value=value), NOW)
 
     def sync(self) -> None:
-        effect = self.directory.begin_sync(Ticket(1))
+        effect = self.directory.begin_sync(Ticket(1), NOW)
         assert effect is not None
         self.disk.sync(effect.files)
         self.directory.synced(NOW)
@@ -105,7 +106,7 @@ def test_a_segment_that_is_cut_while_its_indexes_are_synced_keeps_them_in_memory
 def test_a_disk_that_fails_behind_a_sync_of_what_was_cut_takes_its_directory_offline() -> None:
     world = World().filled()
     world.append(40, b"more")
-    effect = world.directory.begin_sync(Ticket(1))
+    effect = world.directory.begin_sync(Ticket(1), NOW)
     assert effect is not None
     assert world.directory.cut(world.partition, Offset(60), NOW)
     world.disk.sync(effect.files)
@@ -118,7 +119,7 @@ def test_a_disk_that_fails_behind_a_sync_of_what_was_cut_takes_its_directory_off
 def test_the_high_watermark_does_not_pass_what_a_late_sync_has_not_made_durable() -> None:
     world = World()
     world.append(40, b"old")
-    effect = world.directory.begin_sync(Ticket(1))
+    effect = world.directory.begin_sync(Ticket(1), NOW)
     assert effect is not None
     assert world.directory.cut(world.partition, Offset(10), NOW)
     world.append(50, b"new")

@@ -217,6 +217,16 @@ def test_a_full_target_ends_the_move_and_costs_nobody_else_anything() -> None:
     assert world.places() == [world.target]
 
 
+def test_a_move_does_not_reach_into_the_reserve_of_its_target() -> None:
+    world = Mover(**{"sparklog.disk.reserve.bytes": str(BIG)})
+    world.disk.capacity_bytes = world.disk.used_bytes + BIG - 1
+    world.move(world.target)
+    world.finish()
+    (line,) = [line for line in world.trace if line.startswith("move-cancelled")]
+    assert f"of which producers may not use the last {BIG}" in line
+    assert (world.places(), world.leftovers()) == ([world.home], [])
+
+
 def test_a_log_that_cannot_be_read_while_it_is_copied_goes_offline() -> None:
     world = Mover()
     world.disk.fault = lambda call, path: "EIO" if call == "read" and path.startswith(f"{world.home}/t-0/") else None

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from sparklog_server.disk.door import StorageError
+from sparklog_server.disk.door import StorageError, replace_all
 from sparklog_server.simulation.disk import SimulatedDisk
 
 
@@ -83,3 +83,33 @@ def test_a_full_disk_and_a_failing_call_say_so() -> None:
     disk.fault = lambda call, path: "broken" if call == "sync" and path == "d/f" else None
     with pytest.raises(StorageError, match="sync d/f: broken"):
         disk.sync([file])
+
+
+def test_a_read_only_disk_gives_what_it_has_and_takes_nothing() -> None:
+    disk = SimulatedDisk()
+    disk.make_directory("d")
+    disk.write("d/f", b"kept")
+    disk.is_read_only = True
+    file = disk.open("d/f")
+    for change in (
+        lambda: file.append(b"x"),
+        lambda: file.truncate(0),
+        lambda: disk.write("d/f", b"x"),
+        lambda: disk.open("d/g", create=True),
+        lambda: disk.rename("d/f", "d/g"),
+        lambda: disk.remove("d/f"),
+        lambda: disk.make_directory("e"),
+        lambda: disk.lock("d"),
+    ):
+        with pytest.raises(StorageError, match="Read-only file system"):
+            change()
+    assert disk.read("d/f") == b"kept"
+
+
+def test_small_files_for_which_there_is_no_room_leave_nothing_behind() -> None:
+    disk = SimulatedDisk(capacity_bytes=10)
+    disk.make_directory("d")
+    with pytest.raises(StorageError) as caught:
+        replace_all(disk, [("d/a", b"12345678"), ("d/b", b"12345678")])
+    assert caught.value.is_full
+    assert (disk.list("d"), disk.used_bytes) == ([], 0)

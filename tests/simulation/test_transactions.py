@@ -20,6 +20,13 @@ def test_a_history_of_transactions_is_as_promised_whatever_happens_to_the_broker
     assert any(txn.commits for txn in history.transactions if txn.outcome is Outcome.COMMITTED)
 
 
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(4, 200))])
+def test_a_history_of_transactions_is_as_promised_though_the_disk_fills(seed: int) -> None:
+    history = run(seed, settings={"sparklog.disk.reserve.bytes": "20000"}, disk_fills=True)
+    assert check(history) == []
+    assert sum(txn.outcome is Outcome.COMMITTED for txn in history.transactions) > 3
+
+
 def test_the_same_seed_tells_the_same_history() -> None:
     assert run(3).told() == run(3).told()
 

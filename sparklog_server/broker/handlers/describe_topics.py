@@ -79,6 +79,11 @@ def _topic(context: Context, call: Call, name: str, start: int, room: int) -> De
     told.partitions = [
         _partition(image, index, topic.partitions[index], listener) for index in range(start, min(len(topic.partitions), start + room))
     ]
+    node_id = context.settings.node_id
+    for part in told.partitions if context.partitions.has_offline else ():
+        if part.leader_id == node_id and context.partitions.is_offline(name, part.partition_index):
+            part.leader_id = -1
+            part.offline_replicas = [*(node for node in part.offline_replicas if node != node_id), node_id]
     return told
 
 

@@ -27,6 +27,7 @@ from sparklog_server.broker.sliced import SLICE, Slice
 from sparklog_server.controller.topics import check_name
 from sparklog_server.metadata.image import TopicImage
 from sparklog_server.outcome import Refused
+from sparklog_server.replica.disks import has_room
 
 _AUTO_CREATED_MAX = 100
 """How many topics one request creates by naming them; a client that still misses some asks again."""
@@ -92,7 +93,7 @@ class _Told:
     def of(self, wanted: _Wanted) -> MetadataResponseTopic:
         """What is told of one topic."""
         if isinstance(wanted, TopicImage):
-            told = _topic(wanted)
+            told = self._of_known(wanted)
         elif self._is_refused:
             return MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=wanted.name or "", topic_id=wanted.topic_id)
         else:
@@ -105,7 +106,7 @@ class _Told:
         is_by_name = topic_id == ZERO_UUID
         known = self._image.topics_by_name.get(name) if is_by_name else self._image.topics_by_id.get(topic_id)
         if known is not None and self._may_see(known.name):
-            return _topic(known)
+            return self._of_known(known)
         if not is_by_name:
             return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
         if not self._may_see(name):
@@ -114,6 +115,12 @@ class _Told:
             return MetadataResponseTopic(error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, name=name)
         self._missing.append(name)
         return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name, is_internal=name in INTERNAL_TOPICS)
+
+    def _of_known(self, topic: TopicImage) -> MetadataResponseTopic:
+        told = _topic(topic)
+        if self._context.partitions.has_offline:
+            _without_offline(self._context, told)
+        return told
 
     def _may_see(self, name: str) -> bool:
         return self._context.allow(self._call, Operation.DESCRIBE, Resource.TOPIC, name)
@@ -148,6 +155,14 @@ def _is_topic_name(name: str) -> bool:
     return True
 
 
+def _without_offline(context: Context, told: MetadataResponseTopic) -> None:
+    """Name no leader that cannot serve: the controller may not know it, where its log lies on the disk that fails."""
+    for part in told.partitions:
+        if part.leader_id == context.settings.node_id and context.partitions.is_offline(told.name or "", part.partition_index):
+            part.error_code, part.leader_id = ErrorCode.LEADER_NOT_AVAILABLE, -1
+            part.offline_replicas = [context.settings.node_id]
+
+
 def _topic(topic: TopicImage) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         name=topic.name,
@@ -174,7 +189,7 @@ def _create(context: Context, call: Call, names: list[str], now: Instant) -> Non
         if shards.topic in creatable:
             make_topic(context, shards, now)
     wanted = [name for name in creatable if name not in INTERNAL_TOPICS and name not in context.auto_creations][:_AUTO_CREATED_MAX]
-    if not wanted:
+    if not wanted or not has_room(context.partitions.directories, now):
         return
     context.auto_creations.update(wanted)
     topics = [CreatableTopic(name=name, num_partitions=-1, replication_factor=-1) for name in wanted]

@@ -255,9 +255,13 @@ def _append(
         if isinstance(batch, RecordsRefused):
             _refuse(part, batch)
             return None
+        room = partition.room
+        if not room.takes(len(batch), now):
+            raise PartitionUnavailable(ErrorCode.KAFKA_STORAGE_ERROR, room.refusal)
         result = partition.append(batch, now, proof)
     except PartitionUnavailable as unavailable:
         part.error_code = unavailable.code
+        part.error_message = unavailable.message
         return None
     except RecordsRefused as refused:
         _refuse(part, refused)

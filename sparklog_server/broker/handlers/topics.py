@@ -18,7 +18,10 @@ from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resour
 from sparklog_server.broker.context import Context, Proposed
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.controller.topics import PARTITIONS_PER_REQUEST_MAX
+from sparklog_server.replica.disks import has_room
 
+_NO_ROOM = ErrorCode.KAFKA_STORAGE_ERROR
+_NO_ROOM_MESSAGE = "The disks of the data directories are full up to their reserve (sparklog.disk.reserve.bytes)."
 _STRICT_CREATE_SINCE = 6
 _STRICT_DELETE_SINCE = 5
 _STRICT_GROW_SINCE = 3
@@ -65,6 +68,9 @@ def create_topics(context: Context, call: Call, request: CreateTopicsRequest, no
             else:
                 refused.append(CreatableTopicResult(name=topic.name, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED))
         request.topics = allowed
+    if not has_room(context.partitions.directories, now):
+        refused += [CreatableTopicResult(name=one.name, error_code=_NO_ROOM, error_message=_NO_ROOM_MESSAGE) for one in request.topics]
+        request.topics = []
     charges = _Charges(context, call, now, strict_since=_STRICT_CREATE_SINCE)
     if context.quotas.is_set:
         default_count = context.settings.num_partitions
@@ -139,10 +145,13 @@ def create_partitions(context: Context, call: Call, request: CreatePartitionsReq
     refused: list[CreatePartitionsTopicResult] = []
     allowed = []
     charges = _Charges(context, call, now, strict_since=_STRICT_GROW_SINCE)
+    is_roomy = has_room(context.partitions.directories, now)
     for topic in request.topics:
         known = context.image.topics_by_name.get(topic.name) if context.quotas.is_set else None
         if not context.allow(call, Operation.ALTER, Resource.TOPIC, topic.name):
             refused.append(CreatePartitionsTopicResult(name=topic.name, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+        elif not is_roomy:
+            refused.append(CreatePartitionsTopicResult(name=topic.name, error_code=_NO_ROOM, error_message=_NO_ROOM_MESSAGE))
         elif known is not None and not charges.admits(topic.name, topic.count - len(known.partitions)):
             refused.append(CreatePartitionsTopicResult(name=topic.name, error_code=ErrorCode.THROTTLING_QUOTA_EXCEEDED))
         else:

@@ -1,0 +1,37 @@
+"""What concerns all log directories of a node: whether one has room, when full ones are looked at again, and whose file cannot be read."""
+
+from collections.abc import Sequence
+
+from sparklog.model import Instant
+from sparklog_server.disk.door import StorageError
+from sparklog_server.replica.directory import Directory
+from sparklog_server.replica.removals import Removals
+from sparklog_server.replica.retention import Retention
+
+
+def has_room(directories: Sequence[Directory], now: Instant) -> bool:
+    """Whether a new partition may be placed in one of them: its reserve is free."""
+    return any(directory.error is None and directory.room.has_room(now) for directory in directories)
+
+
+def look_for_room(directories: Sequence[Directory], retention: Retention, removals: Removals, now: Instant) -> bool:
+    """Whether what was put off for want of room is to be tried now; while a disk is full, retention is hurried."""
+    is_due = False
+    for directory in directories:
+        if directory.error is None and directory.room.is_look_due(now):
+            is_due = True
+            if directory.room.is_full:
+                retention.hurry(now)
+                removals.hurry(now)
+            else:
+                directory.log_dir.keep_ballast()
+    return is_due
+
+
+def unreadable(directories: Sequence[Directory], error: StorageError) -> None:
+    """A file could not be read while it was sent: its partition goes offline."""
+    path = error.path.rpartition("/")[0]
+    for directory in directories:
+        for partition in list(directory.partitions):
+            if partition.log.directory == path and not partition.log.is_closed:
+                directory.partition_failed(partition, error)

@@ -1,0 +1,142 @@
+"""Whether a log directory has room for what producers send: the last bytes of its disk are a reserve that producers may not use.
+
+    roomy ── a batch would reach into the reserve, or the disk refuses a write for want of room ──► full
+      ▲                                                                                              │
+      └──────────── the reserve is free again, and a little more than it ────────────────────────────┘
+
+The reserve lets the broker go on while producers wait: metadata, committed offsets, transactions and their markers, checkpoints, compaction
+and retention write into it. The operating system is asked at most every 100 ms and once for each 16 MiB appended, so other writers on the
+same disk may take some of the reserve unseen.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from sparklog.model import Instant, Micros
+from sparklog_server.disk.door import OutOfDescriptors, StorageError
+
+RESERVE_BY_DEFAULT: Final = -1
+_DEFAULT_SHARE: Final = 100
+"""The default reserve is one part of so many of the disk."""
+_DEFAULT_BYTES_MAX: Final = 1 << 30
+_KNOWN_FOR_US: Final = 100_000
+_KNOWN_BYTES_MAX: Final = 16 << 20
+_LOOK_US: Final = 1_000_000
+"""While the disk is full: how often work that was put off is tried again, and the event that ends the episode is looked for."""
+_MARGIN_SHARE: Final = 8
+"""The part of the reserve by which the room must exceed it before producers are served again: a few bytes more or less end no episode."""
+
+
+class Room:
+    """The room of one log directory.
+
+    Invariants: `is_full` changes with one event each; while it holds, `look_at_us`, when `is_look_due` wants to be asked, is not None.
+    """
+
+    __slots__ = (
+        "_ask",
+        "_began_us",
+        "_known_until_us",
+        "_left_bytes",
+        "_needed_bytes",
+        "_path",
+        "_refused",
+        "_reserve_bytes",
+        "_trace",
+        "is_full",
+        "look_at_us",
+        "refusal",
+    )
+
+    def __init__(self, path: str, ask: Callable[[], tuple[int, int]], *, reserve_bytes: int, trace: Callable[..., None]) -> None:
+        """`ask` gives (total, usable) bytes of the disk and may raise StorageError; a `reserve_bytes` of -1 is the default."""
+        self.is_full = False
+        self.refusal = ""
+        """What a producer is told while the disk is full."""
+        self._path = path
+        self._ask = ask
+        self._reserve_bytes = reserve_bytes
+        self._trace = trace
+        self._left_bytes = 0  # beyond the reserve, as far as is known
+        self._known_until_us = 0
+        self.look_at_us: Micros | None = None
+        self._began_us = 0
+        self._needed_bytes = 0
+        self._refused = 0
+
+    def takes(self, size: int, now: Instant) -> bool:
+        """Whether a producer may append `size` bytes; counts them as appended if so."""
+        self._left_bytes -= size
+        if self._left_bytes >= 0 and now.mono_us < self._known_until_us:
+            return True
+        return self._decide(size, now)
+
+    def has_room(self, now: Instant) -> bool:
+        """Whether the reserve is free, for what is not a batch: a topic that is to be made."""
+        return self.takes(0, now)
+
+    def _decide(self, size: int, now: Instant) -> bool:
+        if not self.is_full or now.mono_us >= self._known_until_us:
+            self._look(size, now)
+        if self.is_full:
+            self._left_bytes = -1
+            self._needed_bytes = max(self._needed_bytes, size)
+            self._refused += 1
+        return not self.is_full
+
+    def _look(self, size: int, now: Instant) -> None:
+        self._known_until_us = now.mono_us + _KNOWN_FOR_US
+        try:
+            total, usable = self._ask()
+        except StorageError:
+            self._left_bytes = _KNOWN_BYTES_MAX  # a disk that fails is met by the write itself
+            return
+        reserve = self._reserve_bytes if self._reserve_bytes >= 0 else min(total // _DEFAULT_SHARE, _DEFAULT_BYTES_MAX)
+        beyond = usable - reserve
+        if not self.is_full and (beyond < size or beyond < 0):
+            self._begin(usable, reserve, now)
+        elif self.is_full and beyond >= max(reserve // _MARGIN_SHARE, self._needed_bytes, size):
+            self._end(usable, reserve, now)
+        self._left_bytes = min(beyond, _KNOWN_BYTES_MAX) - size
+
+    def _begin(self, usable: int, reserve: int, now: Instant) -> None:
+        self.is_full = True
+        self._began_us = now.mono_us
+        self.look_at_us = Micros(now.mono_us + _LOOK_US)
+        self.refusal = f"The disk of {self._path} has {usable} bytes left, of which producers may not use the last {reserve}."
+        self._trace("disk-full", path=self._path, usable_bytes=usable, reserve_bytes=reserve)
+
+    def _end(self, usable: int, reserve: int, now: Instant) -> None:
+        self.is_full = False
+        elapsed_ms = (now.mono_us - self._began_us) // 1000
+        self._trace(
+            "disk-has-room", path=self._path, usable_bytes=usable, reserve_bytes=reserve, refused=self._refused, elapsed_ms=elapsed_ms
+        )
+        self._needed_bytes = self._refused = 0
+        self.look_at_us = now.mono_us  # for work that was put off
+
+    def ran_out(self, error: StorageError, now: Instant) -> None:
+        """A write was refused for want of room, though nobody had seen that coming."""
+        assert error.is_full, error
+        if isinstance(error, OutOfDescriptors):
+            self._trace("out-of-descriptors", path=self._path, reason=str(error))
+            return
+        if self.is_full:
+            return
+        try:
+            usable = self._ask()[1]
+        except StorageError:
+            usable = 0
+        self._begin(usable, max(self._reserve_bytes, 0), now)
+        self.refusal = f"The disk of {self._path} is full: {error.reason}."
+        self._known_until_us = now.mono_us + _KNOWN_FOR_US
+        self._left_bytes = -1
+
+    def is_look_due(self, now: Instant) -> bool:
+        """Whether work that was put off is to be tried again now, as it is once when the episode ends."""
+        if self.look_at_us is None or self.look_at_us > now.mono_us:
+            return False
+        if self.is_full:
+            self._look(0, now)
+        self.look_at_us = Micros(now.mono_us + _LOOK_US) if self.is_full else None
+        return True
