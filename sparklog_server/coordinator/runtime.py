@@ -302,7 +302,7 @@ class Runtime:
     def _log_moved(self, index: int, active: _Active, now: Instant) -> ErrorCode:
         """What was appended lies elsewhere than expected: the log holds batches that the shard did not replay."""
         self._trace("shard-log-moved", partition=f"{self._topic}-{index}", log_end_offset=active.partition.log_end_offset)
-        self._resign_for_a_moment(index, active, now)
+        self._resign_for_a_moment(index, active, ErrorCode.COORDINATOR_NOT_AVAILABLE, now)
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     def _refused(self, index: int, active: _Active, refused: Refused, now: Instant) -> ErrorCode:

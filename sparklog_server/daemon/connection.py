@@ -324,7 +324,9 @@ class Connection:
         self._is_reading_ahead = False
         if isinstance(result, OSError | StorageError):
             self.close(f"read ahead: {result}")
-            self._owner.unreadable(_unreadable(part, result))
+            error = result if isinstance(result, StorageError) else _unreadable(part, result)
+            if not error.is_full:  # a want of descriptors is not the file's fault
+                self._owner.unreadable(error)
         elif self._is_open:
             # Taken on trust this once: memory so short that it is gone again must not send us round for ever.
             self._resident_limit = part.position + length

@@ -24,7 +24,7 @@ API_VERSIONS = struct.pack(">ihhih1s", 11, 18, 0, 7, 1, b"t")
 class BrokerProcess:
     """`sparklog start` with these arguments; killed at the end of the `with` block if it still runs.
 
-    `descriptors` is its hard limit of them, `prefix` is a command that starts it in its own place, `environment` what it finds there besides.
+    `descriptors` is its hard limit of them, `prefix` a command that starts it in its own place, `environment` what it finds there besides.
     """
 
     def __init__(
