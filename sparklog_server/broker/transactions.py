@@ -156,12 +156,12 @@ class Transactions:
         asked = AddPartitionsToTxnTransaction(transactional_id, producer_id, producer_epoch, not adds_partitions, named)
         return self.send(transactional_id, Command(AddPartitionsToTxnRequest(transactions=[asked]), _BROKERS_VERSION), token, now)
 
-    def has_open(self, producer_id: int) -> bool | None:
-        """Whether a transaction of a producer id is open, or about to end; None while not every transaction is known."""
+    def open_producers(self) -> frozenset[int] | None:
+        """The producer ids whose transactions are open, or about to end; None while not every transaction is known. Looks through all."""
         if self.shards.partition_count and not self.shards.is_settled:
             return None
         shards = cast("list[TxnShard]", self.shards.runtime.serving())
-        return any(one.producer_id == producer_id and one.state not in FINISHED for shard in shards for one in shard.transactions.values())
+        return frozenset(one.producer_id for shard in shards for one in shard.transactions.values() if one.state not in FINISHED)
 
     # -- what is due
 

@@ -39,8 +39,8 @@ SETTINGS = {
     "transaction.state.log.num.partitions": "2",
     "offsets.topic.num.partitions": "2",
     "group.initial.rebalance.delay.ms": "0",
-    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
-    "log.retention.check.interval.ms": "1000",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "10000",
+    "log.retention.check.interval.ms": "60000",
     "sparklog.partitions.max": "200",
 }
 VARIED = (

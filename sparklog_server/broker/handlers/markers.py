@@ -35,8 +35,11 @@ def write_txn_markers(context: Context, call: Call, request: WriteTxnMarkersRequ
         return _response(request, codes)
     waiting = _Writing(context, call, request)
     markers = Markers()
+    owned: frozenset[int] | None = frozenset()
+    if any(topic.name == OFFSETS_TOPIC for asked in request.markers for topic in asked.topics):
+        owned = context.transactions.open_producers()
     for index, asked in enumerate(request.markers):
-        refused = _refused_offsets(context, asked)
+        refused = _refused_offsets(context, asked, owned)
         marker = TxnMarker(
             producer_id=asked.producer_id,
             producer_epoch=asked.producer_epoch,
@@ -56,21 +59,17 @@ def _partitions_of(marker: WritableTxnMarker) -> tuple[TopicPartition, ...]:
     return tuple(TopicPartition(topic.name, index) for topic in marker.topics for index in topic.partition_indexes)
 
 
-def _refused_offsets(context: Context, asked: WritableTxnMarker) -> dict[TopicPartition, ErrorCode]:
-    """The partitions of offsets that take no marker from this sender, and why."""
-    named = [one for one in _partitions_of(asked) if one.topic == OFFSETS_TOPIC]
-    if not named:
-        return {}
-    is_owned_here = context.transactions.has_open(asked.producer_id)
+def _refused_offsets(context: Context, asked: WritableTxnMarker, owned: frozenset[int] | None) -> dict[TopicPartition, ErrorCode]:
+    """The partitions of offsets that take no marker from this sender, and why; `owned` are the producers with an open transaction."""
     refused = {}
-    for topic_partition in named:
-        partition = context.partitions.find(*topic_partition)
+    for topic_partition in _partitions_of(asked):
+        partition = context.partitions.find(*topic_partition) if topic_partition.topic == OFFSETS_TOPIC else None
         if partition is None:
-            continue  # which is what it is told
+            continue
         producer = partition.log.producers.producers.get(asked.producer_id)
-        if is_owned_here is None:
+        if owned is None:
             refused[topic_partition] = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        elif is_owned_here or producer is None or producer.transaction_start < 0:
+        elif asked.producer_id in owned or producer is None or producer.transaction_start < 0:
             refused[topic_partition] = ErrorCode.INVALID_TXN_STATE
     return refused
 
