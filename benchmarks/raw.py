@@ -35,8 +35,8 @@ def batch(*, value_bytes: int, records: int = 1, timestamp_ms: int | None = None
     now_ms = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
     crc_covered = struct.pack(">hiqqqhii", 0, records - 1, now_ms, now_ms, -1, -1, -1, records)
     for number in range(records):
-        record = b"\0" + _varint(0) + _varint(number) + _varint(-1) + _varint(value_bytes) + b"x" * value_bytes + _varint(0)
-        crc_covered += _varint(len(record)) + record
+        record = b"\0" + varint(0) + varint(number) + varint(-1) + varint(value_bytes) + b"x" * value_bytes + varint(0)
+        crc_covered += varint(len(record)) + record
     return struct.pack(">qiibI", 0, 9 + len(crc_covered), -1, 2, crc32c(crc_covered)) + crc_covered
 
 
@@ -191,7 +191,8 @@ def _string(text: str) -> bytes:
     return struct.pack(">h", len(text)) + text.encode()
 
 
-def _varint(value: int) -> bytes:
+def varint(value: int) -> bytes:
+    """A zig-zag varint, as in records."""
     zigzag = ((value << 1) ^ (value >> 63)) & (2**64 - 1)
     out = bytearray()
     while zigzag >= 0x80:

@@ -17,6 +17,7 @@ from benchmarks.attack.target import Target, attack
 
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
 BOMB_BYTES = 250 << 20
+LZ4_BYTES = 200 << 20
 CONNECTIONS = 4
 MEMBERS_BYTES = 1_000_000
 PRODUCER_IDS = 300_000
@@ -28,7 +29,7 @@ _RECORD = b"\x0e\0\0\0\x01\x02x\0"  # no key, the value "x"
 
 @attack
 def gzip_bombs(target: Target) -> None:
-    """Batches that decompress to zeros, which are no records."""
+    """Batches that decompress to hundreds of megabytes before they are refused."""
     compressor = zlib.compressobj(9, wbits=31)
     _repeat(target, GZIP, b"".join(map(compressor.compress, _bomb())) + compressor.flush())
 
@@ -43,13 +44,13 @@ def zstd_bombs(target: Target) -> None:
 @attack
 def lz4_bombs(target: Target) -> None:
     """The same in lz4, which cannot do more than 255 times."""
-    _repeat(target, LZ4, lz4.frame.compress(bytes(BOMB_BYTES), block_linked=False, block_size=lz4.frame.BLOCKSIZE_MAX4MB))
+    _repeat(target, LZ4, lz4.frame.compress(b"".join(_bomb(LZ4_BYTES, 0)), block_linked=False, block_size=lz4.frame.BLOCKSIZE_MAX4MB))
 
 
 @attack
 def snappy_bombs(target: Target) -> None:
     """The same in snappy, which cannot do more than 21 times: as much as fits the largest batch."""
-    _repeat(target, SNAPPY, bytes(cramjam.snappy.compress_raw(bytes(20 * MEMBERS_BYTES))))
+    _repeat(target, SNAPPY, bytes(cramjam.snappy.compress_raw(b"".join(_bomb(20 * MEMBERS_BYTES, 0)))))
 
 
 @attack
@@ -75,11 +76,16 @@ def producer_ids(target: Target) -> None:
             raw.reply(connection)
 
 
-def _bomb() -> Iterator[bytes]:
-    """Zeros, behind enough random bytes to stay within `sparklog.decompress.ratio.max`."""
-    yield os.urandom(BOMB_BYTES // 512)
-    for _ in range(BOMB_BYTES // len(_ZEROS)):
-        yield _ZEROS
+def _bomb(size: int = BOMB_BYTES, random: int = BOMB_BYTES // 512) -> Iterator[bytes]:
+    """One record with a large value where the batch promises two, so that all of it must be decompressed before it is refused.
+
+    The value has enough random bytes to stay within `sparklog.decompress.ratio.max`.
+    """
+    head = b"\0\0\0\1" + raw.varint(size)
+    yield raw.varint(len(head) + size + 1) + head + os.urandom(random)
+    for at in range(random, size, len(_ZEROS)):
+        yield _ZEROS[: size - at]
+    yield b"\0"
 
 
 def _of_producer(topic: str, number: int) -> bytes:
@@ -90,7 +96,7 @@ def _of_producer(topic: str, number: int) -> bytes:
 
 def _repeat(target: Target, codec: int, body: bytes, *, partitions: int | None = None) -> None:
     """Send the batch to many partitions at once, over several connections, until it is over."""
-    one = _batch(codec, body)
+    one = _batch(codec, body, records=2)
     frame = raw.produce_batches(target.topic, dict.fromkeys(range(partitions or target.partitions), one))
     connections = [target.connect() for _ in range(CONNECTIONS)]
     for connection in connections:
@@ -103,8 +109,8 @@ def _repeat(target: Target, codec: int, body: bytes, *, partitions: int | None =
             raw.reply(connection)
 
 
-def _batch(codec: int, body: bytes, *, producer_id: int = -1, epoch: int = -1, sequence: int = -1) -> bytes:
-    """A batch that says it has one record."""
+def _batch(codec: int, body: bytes, *, producer_id: int = -1, epoch: int = -1, sequence: int = -1, records: int = 1) -> bytes:
+    """A batch that says it has so many records."""
     now_ms = int(time.time() * 1000)
-    covered = struct.pack(">hiqqqhii", codec, 0, now_ms, now_ms, producer_id, epoch, sequence, 1) + body
+    covered = struct.pack(">hiqqqhii", codec, records - 1, now_ms, now_ms, producer_id, epoch, sequence, records) + body
     return struct.pack(">qiibI", 0, 9 + len(covered), -1, 2, crc32c(covered)) + covered

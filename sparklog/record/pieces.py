@@ -44,6 +44,7 @@ XERIAL_BLOCK_BYTES_MAX: Final = 1 << 20
 _ZSTD_BLOCK_BYTES_MAX = 128 << 10
 _ZSTD_BLOCK_HEADER_BYTES = 3
 _ZSTD_CHECKSUM_BYTES = 4
+_OUT_OF_MEMORY = ("not enough memory", "allocation")
 _BESIDE_BYTES = 4 * PIECE_BYTES + 2 * INPUT_BYTES
 """The piece before, the piece that grows (twice, when it is joined), the input at hand, and the decompressor itself."""
 
@@ -79,7 +80,9 @@ def decompress_pieces(
         try:
             piece = next(pieces, None)
         except (zlib.error, zstandard.ZstdError, cramjam.DecompressionError, RuntimeError, EOFError) as error:
-            # lz4 tells of bad frames by RuntimeError.
+            # lz4 tells of bad frames by RuntimeError; it and zstd tell so of memory that they do not get, too.
+            if any(word in str(error).lower() for word in _OUT_OF_MEMORY):
+                raise MemoryError(f"{name}: {error}") from None
             raise DecodeError(f"{name}: {error}") from None
         if piece is None:
             return

@@ -6,8 +6,8 @@
 
 The rank of a job is the time at which it starts to wait, plus a penalty for the processor time that its session has lately used in jobs
 (the logarithm of it: one half-life later the penalty is one less). So a session that uses little runs next, however many jobs of busy
-sessions wait, and none waits forever. A job in steps is interrupted after a slice. A session has one job at a time, since it is muted
-meanwhile, so it never occupies all threads.
+sessions wait, and none waits forever. A job in steps is interrupted after a slice, and jobs beyond their first slice leave one thread free
+for others. A session has one job at a time, since it is muted meanwhile, so it never occupies all threads.
 
 A job with `memory_bytes` starts when there is room for them, and holds them until its result was handled. Large ones may have three
 quarters of the room together, so that small ones do not wait for them.
@@ -77,9 +77,11 @@ class Jobs:
         self._post = post
         self._memory_max = memory_max
         self._changed = Condition()
+        self._begun: _Heap = []  # jobs that were interrupted
         self._ready: _Heap = []
         self._small: _Heap = []
         self._large: _Heap = []
+        self._going_on = 0  # threads on jobs that were interrupted
         self._held = 0
         self._held_by_large = 0
         self._used: dict[SessionId, tuple[float, float]] = {}  # processor seconds, as of when
@@ -100,7 +102,7 @@ class Jobs:
 
     def _push(self, work: _Work) -> None:
         now_s = time.monotonic()
-        heap = self._ready
+        heap = self._ready if work.steps is None else self._begun
         if work.memory_bytes and work.steps is None:
             heap = self._small if work.memory_bytes <= SMALL_BYTES else self._large
         self._sequence += 1
@@ -108,11 +110,13 @@ class Jobs:
 
     def _pop(self) -> _Work | None:
         """The first that may run; it holds its memory from now on."""
-        heaps = [heap for heap in (self._ready, self._small, self._large) if heap and self._fits(heap[0][2])]
+        heaps = [heap for heap in (self._begun, self._ready, self._small, self._large) if heap and self._fits(heap[0][2])]
         if not heaps:
             return None
         work = heappop(min(heaps, key=_first))[2]
-        if work.steps is None and work.memory_bytes:
+        if work.steps is not None:
+            self._going_on += 1
+        elif work.memory_bytes:
             self._held += work.memory_bytes
             if work.memory_bytes > SMALL_BYTES:
                 self._held_by_large += work.memory_bytes
@@ -120,7 +124,9 @@ class Jobs:
 
     def _fits(self, work: _Work) -> bool:
         size = work.memory_bytes
-        if not size or work.steps is not None:
+        if work.steps is not None:
+            return self._going_on < THREADS - 1
+        if not size:
             return True
         held = self._held_by_large if size > SMALL_BYTES else 0
         return self._held + size <= self._memory_max and held + size <= self._room_for(size)
@@ -154,6 +160,7 @@ class Jobs:
             while work is None:
                 self._changed.wait()
                 work = self._pop()
+        is_going_on = work.steps is not None
         begun_s = time.thread_time()
         result: object
         try:
@@ -169,6 +176,9 @@ class Jobs:
             result, is_done = _told(error), True
         with self._changed:
             self._charge(work.session, time.thread_time() - begun_s)
+            if is_going_on:
+                self._going_on -= 1
+                self._changed.notify()
             if not is_done:
                 self._push(work)
         if is_done:
@@ -186,7 +196,7 @@ class Jobs:
                 next(steps)
             while True:
                 steps.send(False)
-                if time.thread_time() - begun_s >= SLICE_S and (self._ready or self._small or self._large):
+                if time.thread_time() - begun_s >= SLICE_S:
                     return None, False
         except StopIteration as end:
             return end.value, True

@@ -96,12 +96,13 @@ def _checked(
             least, greatest = _walked(plain, header, settings)
         else:
             least, greatest = header[7], header[8]
-    check_timestamp_type(header)
+    if attributes & TIMESTAMP_TYPE_BIT:
+        check_timestamp_type(header)
     if settings.timestamp_type != "LogAppendTime" and (
         greatest - now_ms > settings.timestamp_after_max_ms or now_ms - least > settings.timestamp_before_max_ms
     ):
         check_timestamps(plain if attributes & CODEC_BITS else memoryview(records)[HEADER_SIZE:], header, settings, now_ms)
-    if is_recoded(header, settings):
+    if settings.compression_type != "producer" and is_recoded(header, settings):
         if plain is None:
             plain = memoryview(records)[HEADER_SIZE:]
         records = _with_codec(records, plain, header, settings, inline_bytes_max)

@@ -77,7 +77,8 @@ def test_damaged_data_are_refused_in_pieces_where_they_are_at_once(way: str, dat
         found: bytes | None = joined(decompress_pieces(codec, damaged))
     except DecodeError:
         found = None
-    assert found == expected
+    # At once, the library overlooks bytes behind an empty zstd frame.
+    assert found == expected or (way == "zstd of unknown size" and expected == b"" and found is None)
 
 
 @every_codec
