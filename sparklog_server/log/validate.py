@@ -24,7 +24,6 @@ _CODE_OF_STATUS = {
     scan.CORRUPT: ErrorCode.CORRUPT_MESSAGE,
     scan.INVALID: ErrorCode.INVALID_RECORD,
     scan.UNSUPPORTED_MAGIC: ErrorCode.INVALID_RECORD,
-    scan.MISSING_KEY: ErrorCode.INVALID_RECORD,
 }
 _TARGET_CODEC = {"uncompressed": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
 
@@ -88,6 +87,9 @@ def _checked(
     try:
         header, least, greatest = scan.check_batch(records, settings.is_compacted)
     except ValueError as error:
+        if error.args[0] == scan.MISSING_KEY:
+            (header,) = (found for _, found in scan.headers(records, False))
+            raise _without_keys(memoryview(records)[HEADER_SIZE:], header, settings, now_ms) from error
         raise _refused(error) from error
     if header[0] != 0:
         raise RecordsRefused(ErrorCode.INVALID_RECORD, f"The base offset of a batch must be 0, but it is {header[0]}.")
@@ -99,7 +101,7 @@ def _checked(
         if settings.validates_compressed or settings.is_compacted or is_recoded:
             plain = _decompressed(records, header, settings, inline_bytes_max)
             decompressed_bytes = len(plain)
-            least, greatest = _walked(plain, header, settings)
+            least, greatest = _walked(plain, header, settings, now_ms)
         else:
             least, greatest = header[7], header[8]
     if attributes & TIMESTAMP_TYPE_BIT:
@@ -138,17 +140,33 @@ def admitted(records: Sent, settings: LogSettings, now_ms: int) -> tuple[memoryv
 
 def _refused(error: ValueError) -> RecordsRefused:
     status, position, reason = error.args
-    if status == scan.MISSING_KEY:
-        message = "A compacted topic cannot accept a record without a key."
-        return RecordsRefused(ErrorCode.INVALID_RECORD, message, [(position, message)])
     return RecordsRefused(_CODE_OF_STATUS[status], f"{reason} (at byte {position})")
 
 
-def _walked(plain: Buffer, header: HeaderFields, settings: LogSettings) -> tuple[int, int]:
+def _without_keys(plain: Buffer, header: HeaderFields, settings: LogSettings, now_ms: int) -> RecordsRefused:
+    """Walk a batch that is refused once more, to name every record without a key, and those whose timestamp is out of bounds."""
+    message = "A compacted topic cannot accept a record without a key."
+    try:
+        faults = dict.fromkeys(scan.keys_missing(plain, header[12], _NAMED_RECORDS_MAX), message)
+        if settings.timestamp_type != "LogAppendTime":
+            _check_timestamps(plain, header, settings, now_ms)
+    except ValueError as error:  # what follows the first record without a key was not walked before
+        return _refused(error)
+    except RecordsRefused as refused:
+        faults = dict(sorted((dict(refused.record_errors) | faults).items())[:_NAMED_RECORDS_MAX])
+        return RecordsRefused(refused.code, refused.message, list(faults.items()))
+    total = f"{len(faults)} record errors in total" if len(faults) < _NAMED_RECORDS_MAX else f"{_NAMED_RECORDS_MAX} record errors or more"
+    summary = f"One or more records have been rejected due to {total}; the first: {message}"
+    return RecordsRefused(ErrorCode.INVALID_RECORD, summary, list(faults.items()))
+
+
+def _walked(plain: Buffer, header: HeaderFields, settings: LogSettings, now_ms: int) -> tuple[int, int]:
     """Least and greatest timestamp of the records of a compressed batch."""
     try:
         least, greatest = scan.check_records(plain, header[12], header[7], settings.is_compacted)
     except ValueError as error:
+        if error.args[0] == scan.MISSING_KEY:
+            raise _without_keys(plain, header, settings, now_ms) from error
         raise _refused(error) from error
     return least, greatest
 
