@@ -202,6 +202,42 @@ def timestamps_outside(
     return found
 
 
+def keys_missing(buffer, int64_t count, Py_ssize_t most, Py_ssize_t position=0):
+    cdef Py_buffer held
+    cdef sl_record record
+    cdef const uint8_t *at
+    cdef const uint8_t *p
+    cdef const uint8_t *limit
+    cdef int64_t index
+    cdef int refused = 0
+    cdef bint is_missing = False
+    cdef list found = []
+    PyObject_GetBuffer(buffer, &held, PyBUF_SIMPLE)
+    try:
+        if position < 0 or position > held.len or count < 0 or count > (held.len - position) // 7:
+            raise ValueError(INVALID, position, f"{count} records cannot stand in {held.len - position} bytes")
+        p = <const uint8_t *>held.buf + position
+        limit = <const uint8_t *>held.buf + held.len
+        index = 0
+        while index < count and len(found) < most:
+            with nogil:
+                is_missing = False
+                while index < count and not is_missing:
+                    refused = sl_read_record(p, limit, &record, &at)
+                    if refused:
+                        break
+                    p = record.end
+                    is_missing = record.key_length < 0
+                    index += 1
+            if refused:
+                _refuse_record(refused, at - <const uint8_t *>held.buf)
+            if is_missing:
+                found.append(index - 1)
+    finally:
+        PyBuffer_Release(&held)
+    return found
+
+
 def find_timestamp(
     buffer, Py_ssize_t position, int64_t count, int64_t base_offset, int64_t base_timestamp, append_timestamp, int64_t timestamp, int64_t start
 ):

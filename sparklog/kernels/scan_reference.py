@@ -132,6 +132,23 @@ def timestamps_outside(
     return found
 
 
+def keys_missing(buffer: Buffer, count: int, most: int, position: int = 0) -> list[int]:
+    """The indexes of the first `most` of `count` uncompressed records without a key."""
+    view = memoryview(buffer)
+    size = len(view)
+    if not 0 <= position <= size or count < 0 or count * RECORD_SIZE_MIN > size - position:
+        raise ValueError(INVALID, position, f"{count} records cannot stand in {size - position} bytes")
+    found: list[int] = []
+    for index in range(count):
+        if len(found) >= most:
+            break
+        record = record_at(view, position, size)
+        position = record.end
+        if record.key_length < 0:
+            found.append(index)
+    return found
+
+
 def find_timestamp(
     buffer: Buffer,
     position: int,

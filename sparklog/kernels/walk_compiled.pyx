@@ -8,7 +8,7 @@ include "records.pxi"
 cdef enum:
     _GIL_FREE_BYTES = 16384  # letting the GIL go and taking it back costs what walking a small batch does
     _WRONG_DELTA = 100
-    _WITHOUT_KEY = 101
+    _KEYLESS_MAX = 1000
     _BEYOND_LAST = 102
     _IS_HIT = 103
 
@@ -34,6 +34,8 @@ cdef class RecordWalk:
     cdef uint64_t raw
     cdef int stage, shift
     cdef bint is_strict, require_keys, has_timestamp
+    cdef int keyless_count
+    cdef int64_t keyless_indexes[_KEYLESS_MAX]
 
     def __init__(
         self, int64_t count, int64_t base_timestamp, *, bint is_strict=True, bint require_keys=False, low=None, high=None,
@@ -47,6 +49,10 @@ cdef class RecordWalk:
         self.high = -1 - _INT64_MIN if high is None else high
         self.from_delta = from_delta
         self.smallest = self.largest = -1
+
+    @property
+    def keyless(self):
+        return [self.keyless_indexes[at] for at in range(self.keyless_count)]
 
     @property
     def least(self):
@@ -78,8 +84,6 @@ cdef class RecordWalk:
             PyBuffer_Release(&held)
         if refused == _WRONG_DELTA:
             raise ValueError(INVALID, self.start, f"offset deltas must be 0, 1, 2 …; not so at record {self.index}")
-        if refused == _WITHOUT_KEY:
-            raise ValueError(MISSING_KEY, self.index, "a record without a key")
         if refused == _BEYOND_LAST:
             raise ValueError(INVALID, self.start, "bytes after the last record")
         if refused != 0 and refused != _IS_HIT:
@@ -120,9 +124,8 @@ cdef class RecordWalk:
                 if sl_read_record(p, limit, &record, &refused_at) == SL_FITS:
                     refused = self.judge(record.timestamp_delta, record.offset_delta)
                     if refused == 0 or refused == _IS_HIT:
-                        if self.require_keys and record.key_length < 0:
-                            refused = _WITHOUT_KEY
-                            break
+                        if record.key_length < 0:
+                            self.had_no_key()
                         if self.is_strict:
                             size = sl_walk_headers(&record, &refused_at)
                             if size:
@@ -214,8 +217,8 @@ cdef class RecordWalk:
                 return SL_BAD_LENGTH
             self.skip = number if number > 0 else 0
             if self.stage == _AT_KEY:
-                if self.require_keys and number < 0:
-                    return _WITHOUT_KEY
+                if number < 0:
+                    self.had_no_key()
                 self.stage = _AT_VALUE
             elif self.stage == _AT_VALUE:
                 self.stage = _AT_HEADERS
@@ -233,6 +236,11 @@ cdef class RecordWalk:
                 else:
                     self.ended()
         return 0
+
+    cdef void had_no_key(self) noexcept nogil:
+        if self.require_keys and self.keyless_count < _KEYLESS_MAX:
+            self.keyless_indexes[self.keyless_count] = self.index
+            self.keyless_count += 1
 
     cdef void ended(self) noexcept nogil:
         self.stage = _AT_LENGTH

@@ -5,7 +5,6 @@ Only the place in the current record is kept between two pieces, none of its byt
 
 from sparklog.kernels.scan_reference import (
     INVALID,
-    MISSING_KEY,
     NO_TIMESTAMP,
     RECORD_SIZE_MIN,
     Buffer,
@@ -17,6 +16,7 @@ from sparklog.kernels.scan_reference import (
 _INT64_MIN = -(1 << 63)
 _INT64_MAX = (1 << 63) - 1
 _LENGTH, _ATTRIBUTES, _TIMESTAMP, _OFFSET, _KEY, _VALUE, _HEADERS, _HEADER_KEY, _HEADER_VALUE = range(9)
+_KEYLESS_MAX = 1000
 _BAD_VARINT = "a varint that does not end or is too large"
 _BAD_RECORD_LENGTH = "a record longer than the bytes that remain, or too short"
 _BAD_LENGTH = "a length beyond the end of its record"
@@ -30,10 +30,10 @@ class _Unfit(Exception):
 class RecordWalk:
     """Walks `count` records. `feed` takes the pieces in order; `finish` tells that there are no more.
 
-    A walk that `is_strict` checks what `check_records` checks: offset deltas 0, 1, 2 …, keys if `require_keys`, headers, and no bytes after
-    the last record; one that is not reads timestamps and offsets of records in a log. `feed` stops early at a hit: a timestamp outside
-    `[low, high]` of a record whose offset delta is `from_delta` or more; in a strict walk a record without timestamp (-1) is none. Feed the
-    rest of the piece to go on.
+    A walk that `is_strict` checks what `check_records` checks: offset deltas 0, 1, 2 …, headers, and no bytes after the last record; one
+    that is not reads timestamps and offsets of records in a log. With `require_keys`, `keyless` has the indexes of the records without a
+    key, in order, at most 1 000. `feed` stops early at a hit: a timestamp outside `[low, high]` of a record whose offset delta is
+    `from_delta` or more; in a strict walk a record without timestamp (-1) is none. Feed the rest of the piece to go on.
     """
 
     def __init__(
@@ -59,6 +59,7 @@ class RecordWalk:
         self._base_timestamp = base_timestamp
         self._is_strict = is_strict
         self._require_keys = require_keys
+        self.keyless: list[int] = []
         self._has_timestamp = False
         self._walked = 0  # bytes, over all pieces
         self._start = 0  # of the record or header that a refusal is about
@@ -119,8 +120,8 @@ class RecordWalk:
         except ValueError:
             return 0  # byte by byte it is found whether it is cut or wrong
         self._judge(record.timestamp_delta, record.offset_delta)
-        if self._require_keys and record.key_length < 0:
-            raise ValueError(MISSING_KEY, self.index, "a record without a key")
+        if record.key_length < 0:
+            self._had_no_key()
         if self._is_strict:
             try:
                 record_headers(view, record, is_wanted=False)
@@ -199,8 +200,8 @@ class RecordWalk:
             raise _Unfit(_BAD_LENGTH)
         self._skip = max(length, 0)
         if stage == _KEY:
-            if self._require_keys and length < 0:
-                raise ValueError(MISSING_KEY, self.index, "a record without a key")
+            if length < 0:
+                self._had_no_key()
             self._stage = _VALUE
         elif stage == _VALUE:
             self._stage = _HEADERS
@@ -217,6 +218,10 @@ class RecordWalk:
                 raise _Unfit(_BYTES_LEFT)
             else:
                 self._end_record()
+
+    def _had_no_key(self) -> None:
+        if self._require_keys and len(self.keyless) < _KEYLESS_MAX:
+            self.keyless.append(self.index)
 
     def _end_record(self) -> None:
         self._stage = _LENGTH

@@ -27,7 +27,6 @@ _CODE_OF_STATUS = {
     scan.CORRUPT: ErrorCode.CORRUPT_MESSAGE,
     scan.INVALID: ErrorCode.INVALID_RECORD,
     scan.UNSUPPORTED_MAGIC: ErrorCode.INVALID_RECORD,
-    scan.MISSING_KEY: ErrorCode.INVALID_RECORD,
 }
 TARGET_CODEC = {"uncompressed": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
 
@@ -85,7 +84,7 @@ def _checked(
     records: memoryview | bytearray, settings: LogSettings, now_ms: int, inline_bytes_max: int | None
 ) -> tuple[memoryview | bytearray, HeaderFields, int, int]:
     """(the batch to append, its header as sent, its greatest timestamp, the bytes decompressed)."""
-    header, least, greatest = checked_bytes(records, settings)
+    header, least, greatest = checked_bytes(records, settings, now_ms)
     attributes = header[5]
     plain: Buffer | None = None
     decompressed_bytes = 0
@@ -93,7 +92,7 @@ def _checked(
         if settings.validates_compressed or settings.is_compacted or is_recoded(header, settings):
             plain = _decompressed(records, header, settings, inline_bytes_max)
             decompressed_bytes = len(plain)
-            least, greatest = _walked(plain, header, settings)
+            least, greatest = _walked(plain, header, settings, now_ms)
         else:
             least, greatest = header[7], header[8]
     if attributes & TIMESTAMP_TYPE_BIT:
@@ -109,7 +108,7 @@ def _checked(
     return records, header, greatest, decompressed_bytes
 
 
-def checked_bytes(records: memoryview | bytearray, settings: LogSettings) -> tuple[HeaderFields, int, int]:
+def checked_bytes(records: memoryview | bytearray, settings: LogSettings, now_ms: int) -> tuple[HeaderFields, int, int]:
     """(header, least and greatest timestamp) of a batch whose bytes are in order; its records too, unless they are compressed."""
     if len(records) > settings.max_message_bytes:
         message = f"The batch of {len(records)} bytes exceeds max.message.bytes = {settings.max_message_bytes}."
@@ -118,6 +117,9 @@ def checked_bytes(records: memoryview | bytearray, settings: LogSettings) -> tup
         header: HeaderFields
         header, least, greatest = scan.check_batch(records, settings.is_compacted)
     except ValueError as error:
+        if error.args[0] == scan.MISSING_KEY:
+            (header,) = (found for _, found in scan.headers(records, False))
+            raise _without_keys(memoryview(records)[HEADER_SIZE:], header, settings, now_ms) from None
         raise refused_for(error) from None
     if header[0] != 0:
         raise RecordsRefused(ErrorCode.INVALID_RECORD, f"The base offset of a batch must be 0, but it is {header[0]}.")
@@ -157,17 +159,41 @@ def admitted(records: Sent, settings: LogSettings, now_ms: int) -> tuple[memoryv
 def refused_for(error: ValueError) -> RecordsRefused:
     """What a client is told of the refusal of a kernel."""
     status, position, reason = error.args
-    if status == scan.MISSING_KEY:
-        message = "A compacted topic cannot accept a record without a key."
-        return RecordsRefused(ErrorCode.INVALID_RECORD, message, [(position, message)])
     return RecordsRefused(_CODE_OF_STATUS[status], f"{reason} (at byte {position})")
 
 
-def _walked(plain: Buffer, header: HeaderFields, settings: LogSettings) -> tuple[int, int]:
+def _without_keys(plain: Buffer, header: HeaderFields, settings: LogSettings, now_ms: int) -> RecordsRefused:
+    """Walk a batch that is refused once more, to name every record without a key, and those whose timestamp is out of bounds."""
+    try:
+        keyless = scan.keys_missing(plain, header[12], NAMED_RECORDS_MAX)
+        if settings.timestamp_type != "LogAppendTime":
+            check_timestamps(plain, header, settings, now_ms)
+    except ValueError as error:  # what follows the first record without a key was not walked before
+        return refused_for(error)
+    except RecordsRefused as refused:
+        return missing_keys(keyless, refused)
+    return missing_keys(keyless)
+
+
+def missing_keys(keyless: list[int], other: RecordsRefused | None = None) -> RecordsRefused:
+    """The refusal of a batch for its records without a key, which have these indexes, and for what else is wrong with its records."""
+    message = "A compacted topic cannot accept a record without a key."
+    faults = dict.fromkeys(keyless, message)
+    if other is not None:
+        faults = dict(sorted((dict(other.record_errors) | faults).items())[:NAMED_RECORDS_MAX])
+        return RecordsRefused(other.code, other.message, list(faults.items()))
+    total = f"{len(faults)} record errors in total" if len(faults) < NAMED_RECORDS_MAX else f"{NAMED_RECORDS_MAX} record errors or more"
+    summary = f"One or more records have been rejected due to {total}; the first: {message}"
+    return RecordsRefused(ErrorCode.INVALID_RECORD, summary, list(faults.items()))
+
+
+def _walked(plain: Buffer, header: HeaderFields, settings: LogSettings, now_ms: int) -> tuple[int, int]:
     """Least and greatest timestamp of the records of a compressed batch."""
     try:
         least, greatest = scan.check_records(plain, header[12], header[7], settings.is_compacted)
     except ValueError as error:
+        if error.args[0] == scan.MISSING_KEY:
+            raise _without_keys(plain, header, settings, now_ms) from None
         raise refused_for(error) from None
     return least, greatest
 

@@ -28,6 +28,7 @@ from .validate import (
     check_timestamps,
     checked_bytes,
     is_recoded,
+    missing_keys,
     out_of_range,
     recoded,
     refused_for,
@@ -96,7 +97,7 @@ def check_all(batches: Sequence[Batch], room: Room, now_ms: int) -> Steps[list[C
 
 def check_in_steps(records: memoryview | bytearray, settings: LogSettings, room: Room, now_ms: int) -> Steps[Checked]:
     """Judge a batch as `check_client_batch` does. Raises RecordsRefused."""
-    header, least, greatest = checked_bytes(records, settings)
+    header, least, greatest = checked_bytes(records, settings, now_ms)
     is_compressed = header[5] & CODEC_BITS != 0
     is_walked = is_compressed and (settings.validates_compressed or settings.is_compacted or is_recoded(header, settings))
     out: list[int] = []
@@ -115,6 +116,8 @@ def check_in_steps(records: memoryview | bytearray, settings: LogSettings, room:
         if is_compressed:
             least, greatest = one.finish()
             out = one.out
+            if one.keyless:
+                raise missing_keys(one.keyless, out_of_range(out, settings, now_ms) if out else None)
     elif is_compressed:
         least, greatest = header[7], header[8]
     check_timestamp_type(header)
@@ -150,6 +153,11 @@ class _RecordsOf:
                         self._walk.low, self._walk.high = INT64_MIN, INT64_MAX
         except ValueError as error:
             raise refused_for(error) from None
+
+    @property
+    def keyless(self) -> list[int]:
+        """The indexes of records that need a key and have none."""
+        return self._walk.keyless
 
     def finish(self) -> tuple[int, int]:
         """Least and greatest timestamp."""

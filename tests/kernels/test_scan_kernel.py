@@ -78,6 +78,8 @@ def test_twins_agree_on_where_timestamps_are_found_and_which_are_out_of_bounds(
     assert outcome(compiled.find_timestamp, *sought) == outcome(reference.find_timestamp, *sought)
     bounds = (batch, len(fields), 1000, least, greatest, start, 61)
     assert outcome(compiled.timestamps_outside, *bounds) == outcome(reference.timestamps_outside, *bounds)
+    keyless = (batch, len(fields), start, 61)
+    assert outcome(compiled.keys_missing, *keyless) == outcome(reference.keys_missing, *keyless)
 
 
 @both
@@ -89,6 +91,15 @@ def test_the_first_record_that_is_late_enough_is_found_and_those_out_of_bounds_a
     assert scan.find_timestamp(batch, 61, 5, 70, 1000, None, 1010, 0) is None
     assert scan.timestamps_outside(batch, 5, 1000, 1001, 1008, 100, 61) == [0, 4]
     assert scan.timestamps_outside(batch, 5, 1000, 1001, 1008, 1, 61) == [0]
+
+
+@both
+def test_the_records_without_a_key_are_named_up_to_a_number(scan: ModuleType) -> None:
+    batch = build_batch([(key, b"v", [], 1000) for key in (None, b"k", None, b"", None)])
+    assert scan.keys_missing(batch, 5, 100, 61) == [0, 2, 4]
+    assert scan.keys_missing(batch, 5, 2, 61) == [0, 2]
+    with pytest.raises(ValueError, match=r"6 records cannot stand in|a record longer"):
+        scan.keys_missing(batch, 6, 100, 61)
 
 
 @needs_compiled

@@ -117,6 +117,29 @@ def test_a_record_without_a_key_is_named_on_a_compacted_topic() -> None:
     assert [index for index, _ in error.record_errors] == [1]
 
 
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+def test_every_record_without_a_key_is_named_on_a_compacted_topic_and_every_one_with_a_bad_timestamp(codec: Codec) -> None:
+    log = new_log(LogSettings(is_compacted=True))
+    keys = [None, b"k", None, None, b"k"]
+    error = refused(log, memoryview(build_batch([(key, b"v", (), START_MS) for key in keys], codec=codec)))
+    keyless = "A compacted topic cannot accept a record without a key."
+    assert (error.code, error.record_errors) == (ErrorCode.INVALID_RECORD, [(0, keyless), (2, keyless), (3, keyless)])
+    assert error.message == f"One or more records have been rejected due to 3 record errors in total; the first: {keyless}"
+    times = [START_MS, START_MS + 10_000_000, START_MS + 10_000_000, START_MS, START_MS]
+    both = [(key, b"v", (), timestamp) for key, timestamp in zip(keys, times, strict=True)]
+    error = refused(log, memoryview(build_batch(both, codec=codec)))
+    assert (error.code, [index for index, _ in error.record_errors]) == (ErrorCode.INVALID_TIMESTAMP, [0, 1, 2, 3])
+    assert [index for index, message in error.record_errors if message == keyless] == [0, 2, 3]
+
+
+def test_a_batch_that_is_damaged_behind_a_record_without_a_key_is_refused_for_the_damage() -> None:
+    sent = build_batch([(None, b"v", (), START_MS), (b"k", b"v", (), START_MS)])
+    sent[-3] = 0x7E  # the length of the last value
+    pack_into(">I", sent, scan.CRC_POSITION, scan.crc(memoryview(sent)[scan.CRC_START :]))
+    error = refused(new_log(LogSettings(is_compacted=True)), memoryview(sent))
+    assert (error.code, error.record_errors) == (ErrorCode.INVALID_RECORD, [])
+
+
 def test_records_too_far_ahead_of_the_clock_are_named() -> None:
     hour_ms = 3_600_000
     sent = memoryview(
@@ -213,6 +236,10 @@ def test_a_zstd_frame_that_does_not_tell_its_size_is_held_to_the_limits_too() ->
 def test_the_records_at_fault_that_are_named_are_bounded() -> None:
     late = memoryview(build_batch([(None, b"", (), START_MS + 10_000_000)] * 2000))
     assert [index for index, _ in refused(new_log(), late).record_errors] == list(range(1000))
+    keyless = memoryview(build_batch([(None, b"", (), START_MS)] * 2000))
+    error = refused(new_log(LogSettings(is_compacted=True)), keyless)
+    assert [index for index, _ in error.record_errors] == list(range(1000))
+    assert "1000 record errors or more" in error.message
     unread = bytearray(batch(3, codec=Codec.ZSTD, timestamp_type=1))
     pack_into(">i", unread, 23, 2**31 - 2)
     pack_into(">i", unread, 57, 2**31 - 1)

@@ -3,7 +3,7 @@
 import tracemalloc
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.effects import take_all
@@ -14,6 +14,7 @@ from sparklog_server.log.settings import LogSettings
 from sparklog_server.log.validate import Checked, RecordsRefused, check_client_batch
 from sparklog_server.log.validate_steps import Room, check_in_steps
 from tests.kernels.hostile import Fields, damaged, damages, record_lists, reseal
+from tests.properties import examples
 
 NOW_MS = 1 << 40
 MIB = 1 << 20
@@ -52,7 +53,7 @@ def at_once(batch: bytearray, topic: LogSettings) -> Checked | RecordsRefused:
         return refused
 
 
-@settings(max_examples=80)
+@examples(80)
 @given(record_lists, st.sampled_from(list(Codec)), damages, st.booleans(), topic_settings)
 def test_a_check_in_steps_judges_as_one_at_once(
     fields: list[Fields], codec: Codec, damage: list[tuple[float, int]], is_resealed: bool, topic: LogSettings

@@ -9,12 +9,13 @@ import cramjam
 import lz4.frame  # type: ignore[import-untyped]
 import pytest
 import zstandard
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.errors import DecodeError
 from sparklog.record.compression import Buffer, Codec, TooLarge, compress, decompress
 from sparklog.record.pieces import PIECE_BYTES, Compressor, decompress_pieces, memory_bytes
+from tests.properties import examples
 
 CODECS = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
 MIXED = b"".join(os.urandom(700) + bytes(9_000) for _ in range(200))  # 1.9 MB that compress, but not to nothing
@@ -62,7 +63,7 @@ def test_data_that_are_cut_or_followed_by_others_are_refused(way: str) -> None:
         joined(decompress_pieces(codec, compressed + b"\x01\x02\x03"))
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(st.sampled_from(list(compressed_in_all_ways(b""))), st.binary(max_size=300), st.integers(0, 10**6), st.integers(0, 255))
 def test_damaged_data_are_refused_in_pieces_where_they_are_at_once(way: str, data: bytes, place: int, byte: int) -> None:
     codec, compressed = compressed_in_all_ways(data)[way]
