@@ -7,7 +7,7 @@ import socket
 import struct
 
 from benchmarks.attack.target import Target, attack
-from benchmarks.raw import request
+from benchmarks.raw import request, wait_for_leaders
 from sparklog import Admin
 
 METADATA = 3
@@ -30,6 +30,8 @@ def unread_replies(target: Target) -> None:
     with Admin(bootstrap_servers=f"{target.host}:{target.port}", default_api_timeout_ms=120_000) as admin:
         for begin in range(0, TOPICS, TOPICS_PER_REQUEST):
             admin.create_topics({f"unread-{number:05}": 1 for number in range(begin, begin + TOPICS_PER_REQUEST)})
+    with target.connect() as connection:
+        wait_for_leaders(connection, f"unread-{TOPICS - 1:05}", 1)  # the last to be begun
     with contextlib.ExitStack() as connected:
         readers = [connected.enter_context(_connect(target)) for _ in range(READERS)]
         target.begin()

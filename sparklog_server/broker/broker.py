@@ -12,7 +12,7 @@ from collections.abc import Callable
 from heapq import heappop
 from typing import cast
 
-from sparklog.effects import Chunk, Disconnect, Effect, Reply, release, retain
+from sparklog.effects import Disconnect, Effect, Reply, release, retain
 from sparklog.errors import DecodeError
 from sparklog.model import Instant, Micros, SessionId, Ticket, Uuid, earlier
 from sparklog.wire.api_keys import API_VERSIONS
@@ -32,7 +32,7 @@ from sparklog_server.broker.local_partitions import follow, open_partitions
 from sparklog_server.broker.memory import RequestMemory
 from sparklog_server.broker.quorum import Quorum
 from sparklog_server.broker.quotas import ClientQuotas, WorkClock
-from sparklog_server.broker.reply_memory import ReplyMemory, in_memory
+from sparklog_server.broker.replying import SESSION_TURN_BYTES, Replying
 from sparklog_server.broker.requests import NotServed, read_request
 from sparklog_server.broker.session import FLOWING, MUTING_SILENT, SILENT, Call, Encoded, Parked, Session, Wakeable, first_frame_bytes_max
 from sparklog_server.broker.standing import Standing
@@ -44,13 +44,6 @@ from sparklog_server.log.log_dir import LogDir
 from sparklog_server.replica.directory import Trace
 from sparklog_server.replica.disks import unreadable
 from sparklog_server.replica.partitions import Partitions
-
-SESSION_TURN_BYTES = 1 << 20
-TURN_BYTES = 8 << 20
-"""Beyond these bytes of answers in one turn, to one session and to all, further requests that are here already wait for the next turn: only
-the outside knows whether clients read."""
-_LEFT: list[Chunk] = []
-"""In place of an answer that has left: its chunks may hold files open."""
 
 
 class Broker:
@@ -88,9 +81,7 @@ class Broker:
         self._last_ticket = 0
         self.quotas = ClientQuotas(settings, work_clock)
         self._memory = RequestMemory(settings.queued_max_request_bytes)
-        self._replies = ReplyMemory(settings.sparklog_reply_memory_max)
-        self._yielding: list[Session] = []  # answered so much in a turn that they go on in the next
-        self._turn_bytes = 0
+        self._replying = Replying(settings.sparklog_reply_memory_max, self._mute)
         self._in_flight_max = settings.sparklog_session_in_flight_max
         self._context: Context
         self._partitions: Partitions
@@ -149,10 +140,11 @@ class Broker:
             tickets=self._ticket,
             receive_buffers=(self._receive_buffer, *self._spare_buffers),
             memory=self._memory,
-            replies=self._replies,
+            replies=self._replying.memory,
             quotas=self.quotas,
         )
         self._context.transactions.write = marker_writer(self._context)
+        self._replying.hold_up = self._context.slices.unread
         self._standing = Standing(self._context, self._failed_directories, self._trace)
         self._is_started = True
         self._standing.begin(registration(settings, log_dirs, cluster_id, incarnation_id=Uuid(self._entropy(16))), now)
@@ -206,56 +198,23 @@ class Broker:
             else:
                 replied += self._serve_counted(session, frame, now)
                 if replied > SESSION_TURN_BYTES:
-                    self._yield(session)
+                    self._replying.rest(session)
         if framer.recycle() or session.backlog_bytes or session.held_bytes:
-            self._bound_memory(session)
+            self._memory.bound(session, self._close, self._mute)
         return self._end_of_turn(now)
 
     def _serve_counted(self, session: Session, frame: memoryview, now: Instant) -> int:
         """Run one request; gives the bytes of memory that its session was answered."""
         begin = len(self._effects)
         self._serve(session, frame, now)
-        answers = (effect for effect in self._effects[begin:] if type(effect) is Reply)
-        size = sum(in_memory(answer.chunks) for answer in answers if answer.session == session.id)
-        self._turn_bytes += size
-        return size
-
-    def _yield(self, session: Session) -> None:
-        """Serve the session no further in this turn."""
-        if not session.awaits_reader and not session.is_closing:
-            session.awaits_reader = True
-            self._yielding.append(session)
-            if not session.is_muted:
-                self._mute(session)
+        return self._replying.count(session, self._effects, begin)
 
     def unread(self, session_id: SessionId, size: int, now: Instant) -> list[Effect]:
         """So many bytes of answers to this session wait in memory until its client reads them: more or fewer than when last told."""
         session = self._sessions.get(session_id)
         if session is not None:
-            self._replies.unread(session, size, now)
-            self._reply_memory_changed(session)
+            self._replying.unread(session, size, now)
         return self._end_of_turn(now)
-
-    def _reply_memory_changed(self, session: Session) -> None:
-        self._context.slices.unread(session)
-        if session.reply_bytes and not session.is_closing and self._replies.starves(session):
-            session.awaits_reader = True
-            if not session.is_muted:
-                self._mute(session)
-
-    def _bound_memory(self, session: Session) -> None:
-        """Count what the session holds after it has sent something, and read it no further if all hold too much."""
-        memory = self._memory
-        memory.count(session)
-        if not session.held_bytes or session.is_closing:
-            return
-        while (excess := memory.excess(session)) is not None and not excess.is_closing:
-            held = f"requests hold {memory.total_bytes} bytes, where queued.max.request.bytes is {memory.bytes_max}"
-            self._close(excess, f"{held}: twice as much is too much")
-        if session.is_closing:
-            return
-        if not session.is_muted and memory.starves(session):
-            self._mute(session)
 
     def disconnected(self, session_id: SessionId, now: Instant) -> list[Effect]:
         """The connection is gone; what it still waits for is dropped when its time comes."""
@@ -263,7 +222,7 @@ class Broker:
         if session is not None:
             session.is_closing = True
             self._memory.released(session)
-            self._replies.forget(session, now)
+            self._replying.memory.forget(session, now)
             for call in session.owed:
                 if call.waiting is not None:
                     call.waiting.abandoned()
@@ -274,8 +233,7 @@ class Broker:
 
     def has_request_in_flight(self, session_id: SessionId) -> bool:
         """Whether this session waits for an answer."""
-        session = self._sessions[session_id]
-        return bool(session.owed or session.backlog) or session.held_by is not None
+        return self._sessions[session_id].has_request_in_flight
 
     @property
     def request_bytes(self) -> int:
@@ -337,9 +295,7 @@ class Broker:
             waiting = heappop(timers)[2]
             if waiting.call.answer is None and not waiting.call.session.is_closing and (answer := waiting.expired(now)) is not None:
                 self._answer(waiting.call, answer, now)
-        self._resumable.extend(self.quotas.rested(now))
-        if self._yielding:
-            self._resume_yielding()
+        self._resumable += (*self.quotas.rested(now), *self._replying.take_rested())
         self._effects.extend(self._partitions.due_checkpoints(now))
         self._effects.extend(self._partitions.due_openings(now))
         self._effects.extend(self._partitions.due_retention(now))
@@ -364,9 +320,7 @@ class Broker:
             earliest = earlier(earliest, self._context.shards_deadline())
             if self._standing.again_at_us is not None:
                 earliest = earlier(earliest, self._standing.again_at_us)
-        if self._yielding:
-            return Micros(0)
-        return earlier(earlier(earliest, self._replies.deadline()), self.quotas.deadline())
+        return earlier(earlier(earliest, self._replying.deadline()), self.quotas.deadline())
 
     # -- requests
 
@@ -425,23 +379,9 @@ class Broker:
         if not session.owed:
             self._effects.append(Reply(session.id, chunks))
             return
-        owed = session.owed
         if call.waiting is None and call is not session.held_by:
-            owed.append(call)
-        is_held, owed_before = owed[0] is not call, session.owed_bytes
-        if is_held:
-            self._replies.owed(session, in_memory(chunks), now)
-        call.answer = chunks
-        call.waiting = None  # which knows the call: a ring would have to be found by the collector
-        if call is session.held_by:
-            session.held_by = None
-        while owed and (answer := owed[0].answer) is not None:
-            if is_held or owed[0] is not call:
-                self._replies.owed(session, -in_memory(answer), now)
-            owed.popleft().answer = _LEFT
-            self._effects.append(Reply(session.id, answer))
-        if session.owed_bytes != owed_before:
-            self._reply_memory_changed(session)
+            session.owed.append(call)
+        self._effects += self._replying.in_order(call, chunks, now)
         if session.is_muted:
             self._resumable.append(session)
 
@@ -449,30 +389,13 @@ class Broker:
         session.is_muted = True
         self._mute_changes.append((session.id, True))
 
-    def _close(self, session: Session, reason: str) -> None:
-        if session.is_closing:
+    def _close(self, session: Session, reason: str, *, is_at_once: bool = False) -> None:
+        if session.is_closing and not is_at_once:
             return
         session.is_closing = True
         self._memory.released(session)
         self._trace("session-closed", peer=session.peer_address, listener=session.listener, reason=reason)
-        self._effects.append(Disconnect(session.id, reason))
-
-    def _abort(self, session: Session, now: Instant) -> None:
-        """Close a session and drop the answers that its client does not read."""
-        reason = f"its client has not read {session.reply_bytes} bytes of replies, and replies hold {self._replies.total_bytes}"
-        session.is_closing = True
-        self._memory.released(session)
-        self._replies.forget(session, now)
-        self._trace("session-closed", peer=session.peer_address, listener=session.listener, reason=reason)
-        self._effects.append(Disconnect(session.id, reason, is_at_once=True))
-
-    def _resume_yielding(self) -> None:
-        """Go on with those that have had their turn, unless their clients have replies to read first."""
-        yielding, self._yielding = self._yielding, []
-        for session in yielding:
-            if not session.is_closing and not self._replies.starves(session):
-                session.awaits_reader = False
-                self._resumable.append(session)
+        self._effects.append(Disconnect(session.id, reason, is_at_once))
 
     # -- the end of a turn
 
@@ -493,10 +416,8 @@ class Broker:
                 self._standing.report_failures(now)
             elif self._memory.has_readable:
                 self._resumable.extend(self._memory.take_readable())
-            elif self._replies.has_readable:
-                for session in self._replies.take_readable():
-                    session.awaits_reader = False
-                    self._resumable.append(session)
+            elif self._replying.memory.has_readable:
+                self._resumable.extend(self._replying.take_readable())
             elif self._resumable:
                 self._resume(self._resumable.pop(), now)
             elif context.paused and not partitions.is_congested:
@@ -513,10 +434,8 @@ class Broker:
         for session, reason in context.disconnects:
             self._close(session, reason)
         context.disconnects.clear()
-        if self._replies.is_short:
-            for session in self._replies.take_excess(now):
-                self._abort(session, now)
-        self._turn_bytes = 0
+        for session, reason in self._replying.end_turn(now):
+            self._close(session, reason, is_at_once=True)
         if self.is_stopping and not self.is_stopped and partitions.is_quiet and self._quorum.is_quiet and not context.jobs:
             self._quorum.close(now)
             partitions.close(now)
@@ -582,16 +501,16 @@ class Broker:
             return
         if len(session.owed) >= self._in_flight_max or session.throttled_until_us is not None or session.awaits_reader:
             return
-        if self._turn_bytes > TURN_BYTES:
-            self._yield(session)
+        if self._replying.is_turn_full:
+            self._replying.rest(session)
             return
         session.is_muted, replied = False, 0
         while session.backlog and not session.is_muted and not session.is_closing and not self.is_stopping:
             frame = session.backlog.popleft()
             session.backlog_bytes -= len(frame)
             replied += self._serve_counted(session, frame, now)
-            if replied > SESSION_TURN_BYTES or self._turn_bytes > TURN_BYTES:
-                self._yield(session)
+            if replied > SESSION_TURN_BYTES or self._replying.is_turn_full:
+                self._replying.rest(session)
         self._memory.count(session)
         if not session.is_muted and self._memory.starves(session):
             session.is_muted = True

@@ -8,6 +8,7 @@ Frames that arrive whole and are served at once hold nothing, so what others hol
 """
 
 import sys
+from collections.abc import Callable
 from typing import Final
 
 from sparklog_server.broker.session import Session
@@ -48,6 +49,17 @@ class RequestMemory:
             return session
         youngest = next(reversed(self._partial))
         return None if youngest is session else youngest
+
+    def bound(self, session: Session, close: Callable[[Session, str], None], mute: Callable[[Session], None]) -> None:
+        """Count what the session holds after it has sent something; close who is in excess, and read it no further if all hold too much."""
+        self.count(session)
+        if not session.held_bytes or session.is_closing:
+            return
+        while (excess := self.excess(session)) is not None and not excess.is_closing:
+            held = f"requests hold {self.total_bytes} bytes, where queued.max.request.bytes is {self.bytes_max}"
+            close(excess, f"{held}: twice as much is too much")
+        if not session.is_closing and not session.is_muted and self.starves(session):
+            mute(session)
 
     def count(self, session: Session) -> None:
         """Take down what the session holds now."""

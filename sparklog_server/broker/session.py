@@ -84,6 +84,11 @@ class Session:
         self.throttled_until_us: Micros | None = None  # it used more than its quota, and is answered nothing until then
 
     @property
+    def has_request_in_flight(self) -> bool:
+        """Whether its client waits for an answer."""
+        return bool(self.owed or self.backlog) or self.held_by is not None
+
+    @property
     def reply_bytes(self) -> int:
         """The memory that its answers hold."""
         return self.owed_bytes + self.unread_bytes

@@ -15,6 +15,12 @@ from sparklog.errors import SettingsError
 
 from .group_settings import GroupDefaults
 from .keys import INT_MAX, Key, Kind, Update, Value, fields_of
+from .kinds import boolean as _boolean
+from .kinds import integer as _int
+from .kinds import long as _long
+from .kinds import several as _list
+from .kinds import short as _short
+from .kinds import text as _text
 from .listeners import DEFAULT_PROTOCOL_MAP, Listener, derive_endpoints, with_ports
 from .together import check_together
 from .topic_settings import TopicSettings, nearest, topic_keys_of_broker
@@ -23,32 +29,6 @@ from .transaction_settings import TransactionDefaults
 __all__ = ["BrokerSettings", "Listener", "TopicSettings", "broker_keys"]
 
 _MIB = 1 << 20
-
-
-def _int(name: str, doc: str, at_least: int | None = None, at_most: int | None = None, update: Update = Update.READ_ONLY) -> Key:
-    return Key(name, Kind.INT, doc, at_least, at_most, update=update)
-
-
-def _long(name: str, doc: str, at_least: int | None = None, update: Update = Update.READ_ONLY) -> Key:
-    return Key(name, Kind.LONG, doc, at_least, update=update)
-
-
-def _short(name: str, doc: str, at_least: int) -> Key:
-    return Key(name, Kind.SHORT, doc, at_least)
-
-
-def _text(name: str, doc: str) -> Key:
-    return Key(name, Kind.STRING, doc)
-
-
-def _list(name: str, doc: str, choices: tuple[str, ...] = (), update: Update = Update.READ_ONLY) -> Key:
-    return Key(name, Kind.LIST, doc, choices=choices, update=update)
-
-
-def _boolean(name: str, doc: str, update: Update = Update.READ_ONLY) -> Key:
-    return Key(name, Kind.BOOLEAN, doc, update=update)
-
-
 _CLUSTER = Update.CLUSTER_WIDE
 
 

@@ -20,7 +20,7 @@ from sparklog_server.broker.reply_memory import in_memory
 from sparklog_server.daemon.page_cache import is_resident, read_ahead, read_if_resident
 from sparklog_server.daemon.reactor import PEER_CLOSED, READ, WRITE, Reactor
 from sparklog_server.disk.door import StorageError
-from sparklog_server.disk.os_disk import storage_error
+from sparklog_server.disk.failures import storage_error
 
 READ_AHEAD_BYTES: Final = 1 << 20
 READ_BEYOND_BYTES: Final = 256 << 10

@@ -15,6 +15,7 @@ import select
 import time
 from collections import deque
 from collections.abc import Callable
+from threading import Lock
 from typing import Final, Protocol
 
 READ: Final = 1  # EPOLLIN and POLLIN
@@ -82,6 +83,7 @@ class Reactor:
         self._waited_ns = SHORT_WAIT_NS
         self._heard: tuple[int, ...] = ()  # who ended the last few waits, newest first
         self._is_closed = False
+        self._closing = Lock()  # not for `wake`: a signal may come while its own thread posts
         self._wake_reader, self._wake_writer = os.pipe()
         os.set_blocking(self._wake_reader, False)
         os.set_blocking(self._wake_writer, False)
@@ -104,8 +106,9 @@ class Reactor:
     def post(self, call: Callable[[], None]) -> None:
         """Have the reactor's thread make this call in its next turn; calls are made in the order posted, and none once it is closed."""
         self._posted.append(call)
-        if not self._is_closed:
-            self.wake()
+        with self._closing:
+            if not self._is_closed:
+                self.wake()
 
     def wake(self) -> None:
         """End the wait of the current turn."""
@@ -159,10 +162,11 @@ class Reactor:
 
     def close(self) -> None:
         """Give back the descriptors; only for a reactor that will not turn again."""
-        self._is_closed = True  # a thread may still end its work
-        self._poll.close()
-        os.close(self._wake_reader)
-        os.close(self._wake_writer)
+        with self._closing:  # a thread may still end its work, and the number of a closed descriptor soon names another file
+            self._is_closed = True
+            self._poll.close()
+            os.close(self._wake_reader)
+            os.close(self._wake_writer)
 
     def _woken(self, _events: int) -> None:
         os.read(self._wake_reader, 4096)

@@ -8,8 +8,6 @@ SIGTERM, SIGINT and SIGHUP stop the broker cleanly. A second SIGTERM or SIGINT e
 systemd may send it together with SIGTERM. A broker started with SIGHUP ignored, as nohup does, ignores it.
 """
 
-import contextlib
-import ctypes
 import errno
 import gc
 import os
@@ -20,6 +18,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from typing import Final
@@ -29,6 +28,7 @@ from sparklog_server.config.listeners import Listener, joined
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.daemon.admission import Admission
 from sparklog_server.daemon.late_resolver import LateResolver
+from sparklog_server.daemon.linux import set_malloc_options, trim_heap
 from sparklog_server.daemon.logs import TraceLog
 from sparklog_server.daemon.parent import CHECKED_EVERY_S, Parent
 from sparklog_server.daemon.pump import Halted, Pump, Serving
@@ -41,9 +41,10 @@ from sparklog_server.raft.election_state import ElectionStateCorrupt
 IDLE_SWEEPS: Final = 8
 # How long another thread may keep the interpreter when the loop comes back from a system call: Python's own 5 ms are a thousand requests.
 SWITCH_INTERVAL_S: Final = 0.0005
-# M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of glibc: the memory of a large frame is kept for the next one. Given back and asked for again with
-# each frame, its page faults were half of all processor time while librdkafka wrote batches of 1 MB: 1.5 s/GB, 0.7 without them.
-MALLOC_OPTIONS: Final = ((-1, 16 << 20), (-3, 4 << 20))
+# How often free memory is looked for, and how much more must be free than the last time before it is given back: freed replies and requests
+# leave it between pieces that are used, where the allocator keeps it for ever.
+TRIMMED_EVERY_S: Final = 5
+TRIMMED_BYTES_MIN: Final = 32 << 20
 
 # What keeps a broker from starting and can be told in a sentence; anything else is a bug.
 REFUSALS: Final = (SparklogError, StorageError, DirectoryRefused, CheckpointCorrupt, ElectionStateCorrupt)
@@ -89,6 +90,7 @@ class Server:
             after=self._after,
             trace=log.trace,
         )
+        self._untrimmed_bytes = 0  # free in the heap when it was last trimmed, or fewer since
         self._is_stop_wanted = False
         self._was_signalled = False  # by SIGTERM or SIGINT
         self._is_stopping = False
@@ -141,6 +143,7 @@ class Server:
         self._admission.begin()
         if self._settings.connections_max_idle_ms > 0:
             self._sweep_idle()
+        self._after(TRIMMED_EVERY_S, self._trim_heap)
         # What exists now lives as long as the process: the collector need not walk it again and again.
         gc.collect()
         gc.freeze()
@@ -198,14 +201,20 @@ class Server:
         self._pump.close_idle(idle_ms * 1000)
         self._after(idle_ms / 1000 / IDLE_SWEEPS, self._sweep_idle)
 
+    def _trim_heap(self) -> None:
+        """Give free memory back to the system, beside the loop, now and then."""
+        self._pump.run(partial(trim_heap, self._untrimmed_bytes, TRIMMED_BYTES_MIN), self._trimmed)
+
+    def _trimmed(self, untrimmed_bytes: object) -> None:
+        assert isinstance(untrimmed_bytes, int), untrimmed_bytes
+        self._untrimmed_bytes = untrimmed_bytes
+        self._after(TRIMMED_EVERY_S, self._trim_heap)
+
 
 def prepare_process() -> None:
     """What a broker asks of its process: short turns for other threads, memory kept for the next."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    with contextlib.suppress(OSError, AttributeError):  # another allocator than glibc's has its own ways
-        mallopt = ctypes.CDLL(None).mallopt
-        for parameter, value in MALLOC_OPTIONS:
-            mallopt(parameter, value)
+    set_malloc_options()
 
 
 def entropy(size: int) -> bytes:

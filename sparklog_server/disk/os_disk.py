@@ -6,78 +6,32 @@ the table of open descriptors, so that none is closed between being looked up an
 
 import contextlib
 import ctypes
-import errno
-import fcntl
 import os
 import shutil
 import stat
-import sys
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from threading import Lock, get_ident
-from types import TracebackType
 from typing import TypeVar
 
 from .door import Buffer, DirectoryInUse, DiskFile, OutOfDescriptors, StorageError
+from .failures import OUT_OF_DESCRIPTORS
+from .failures import Storage as _Storage
+from .failures import storage_error as _storage_error
+from .failures import unless_gone as _unless_gone
+from .syscalls import sync_descriptor, syncfs, take_lock
 
 OPEN_FILES_MAX = 512
 SYNC_ONE_BY_ONE_MAX = 32  # above it one syncfs is cheaper: 500 files take 3–7 ms instead of 73 ms
 LOCK_NAME = ".lock"
 ASIDE_SUFFIX = ".tmp"
-OUT_OF_DESCRIPTORS = frozenset((errno.EMFILE, errno.ENFILE))
 _WAIT_FOR_DESCRIPTOR_S = 0.02
 _CLOSED = -1
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-_MAKE_ROOM = "make room on that file system, then start the broker again"
-_REMEDIES = {
-    errno.ENOSPC: _MAKE_ROOM,
-    errno.EDQUOT: _MAKE_ROOM,
-    errno.EROFS: "look in the kernel's log for why it is read-only, mount it read-write, then start the broker again",
-    errno.EACCES: "give the user of the broker the right to read and write there, then start the broker again",
-    errno.EPERM: "give the user of the broker the right to read and write there, then start the broker again",
-    errno.EIO: "look in the kernel's log for the device that fails, replace it, then start the broker again",
-}
 _Made = TypeVar("_Made")
-
-
-class _Storage:
-    """Turns what the operating system raises into a StorageError; a class, since a generator takes longer than many of the calls."""
-
-    __slots__ = ("_call", "_path")
-
-    def __init__(self, path: str, call: str) -> None:
-        self._path = path
-        self._call = call
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if isinstance(error, OSError):
-            raise storage_error(self._path, self._call, error) from error
-
-
-def storage_error(path: str, call: str, error: OSError, *, is_undone: bool = True) -> StorageError:
-    """What the operating system raised, as the door tells it; `is_undone` says that the call left nothing behind."""
-    if error.errno in OUT_OF_DESCRIPTORS:
-        return OutOfDescriptors(path, call, error.strerror or str(error))
-    # Where blocks are allocated late, a sync may be the first to meet a full disk; what it could not write is lost then (fsync(2)).
-    is_full = error.errno in _FULL and is_undone and call != "sync"
-    return StorageError(path, call, error.strerror or str(error), is_full=is_full, remedy=_REMEDIES.get(error.errno or 0, ""))
-
-
-@contextlib.contextmanager
-def _unless_gone(path: str) -> Iterator[None]:
-    """Let a missing path pass: what was removed while its sync was under way (a deleted topic, a truncated segment) needs none."""
-    try:
-        yield
-    except StorageError as error:
-        if not isinstance(error.__cause__, FileNotFoundError) or Path(path).exists():
-            raise
 
 
 class OsFile:
@@ -477,7 +431,7 @@ class OsDisk:
             return
         try:
             with _Storage(file.path, "sync"):
-                _sync_descriptor(fd)
+                sync_descriptor(fd)
         finally:
             os.close(fd)
 
@@ -490,12 +444,12 @@ class OsDisk:
     def _sync_file_system(self, directories: Sequence[str]) -> bool:
         """Sync the one file system that all of these lie on; False where that cannot be done."""
         directory = next((directory for directory in directories if Path(directory).is_dir()), None)
-        if _syncfs is None or directory is None:
+        if syncfs is None or directory is None:
             return False
         with _Storage(directory, "sync"):
             fd = self._directory_descriptor(directory)
             try:
-                if _syncfs(fd) != 0:
+                if syncfs(fd) != 0:
                     number = ctypes.get_errno()
                     raise OSError(number, os.strerror(number))
             finally:
@@ -525,19 +479,10 @@ class OsDisk:
         if self._is_read_only and not Path(path).exists():
             return
         with _Storage(directory, "lock"):
-            fd = os.open(path, os.O_CLOEXEC | (os.O_RDONLY if self._is_read_only else os.O_RDWR | os.O_CREAT), 0o644)
-        try:
-            with _Storage(directory, "lock"):
-                try:
-                    # flock keeps two of ours apart, even in one process; lockf (POSIX) is what a Java process takes.
-                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    # A descriptor that only reads can take POSIX's shared lock alone, which Java's exclusive one keeps out as well.
-                    fcntl.lockf(fd, (fcntl.LOCK_SH if self._is_read_only else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-                except (BlockingIOError, PermissionError) as error:
-                    raise DirectoryInUse(directory) from error
-        except BaseException:
-            os.close(fd)
-            raise
+            try:
+                fd = take_lock(path, is_read_only=self._is_read_only)
+            except BlockingIOError as error:
+                raise DirectoryInUse(directory) from error
         self._locks[directory] = fd
 
     def unlock(self, directory: str) -> None:
@@ -554,27 +499,3 @@ def _remove_aside(path: str) -> None:
 
 def _parent(path: str) -> str:
     return path.rpartition("/")[0] or ("/" if path.startswith("/") else "")
-
-
-def _find_syncfs() -> Callable[[int], int] | None:
-    """Linux's syncfs, which since 5.8 also reports write errors; elsewhere files are synced one by one."""
-    if not sys.platform.startswith("linux"):
-        return None
-    try:
-        function = ctypes.CDLL(None, use_errno=True).syncfs
-    except (OSError, AttributeError):
-        return None
-    function.argtypes = [ctypes.c_int]
-    function.restype = ctypes.c_int
-    found: Callable[[int], int] = function
-    return found
-
-
-_syncfs = _find_syncfs()
-
-
-def _sync_descriptor(fd: int) -> None:
-    if sys.platform == "darwin":
-        fcntl.fcntl(fd, fcntl.F_FULLFSYNC)  # fsync alone leaves the data in the drive's cache there
-    else:
-        os.fdatasync(fd)

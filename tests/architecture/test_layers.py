@@ -58,7 +58,7 @@ MAY_TOUCH_THE_WORLD = {
     *("sparklog.local_broker", "sparklog.testing"),
     *("sparklog.spark.source", "sparklog.spark.batch_reader", "sparklog.spark.stream_reader", "sparklog.spark.readers"),
     *("sparklog.spark.writers", "sparklog.spark.connections", "sparklog.spark.formats.files"),
-    *("sparklog_server.disk.os_disk", "sparklog_server.config.load", "sparklog.kernels"),
+    *("sparklog_server.disk.os_disk", "sparklog_server.disk.syscalls", "sparklog_server.config.load", "sparklog.kernels"),
 }
 
 SPARK_SIDE_LIBRARIES = {"pyspark", "pyarrow", "pandas", "numpy"}

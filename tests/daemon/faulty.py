@@ -24,4 +24,4 @@ class Hanging(Echo):
 if __name__ == "__main__":
     faulty = {"crash": Crashing, "hang": Hanging}[sys.argv[1]]
     settings = load(None, ["listeners=PLAINTEXT://127.0.0.1:0"]).settings
-    sys.exit(Server(settings, OsDisk(), lambda *_: faulty(), TraceLog(sys.stderr)).run())
+    sys.exit(Server(settings, OsDisk(), lambda *_: faulty(), TraceLog(sys.stderr), connections_max=settings.max_connections).run())

@@ -1,0 +1,119 @@
+"""Answers on their way out of a broker: in order per session, so much in one turn, and no more than clients read.
+
+Only the outside knows whether a client reads, and tells it after a turn. So a session that was answered much within a turn has its further
+requests served in the next one.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from sparklog.effects import Chunk, Effect, Reply
+from sparklog.model import Instant, Micros
+from sparklog_server.broker.reply_memory import ReplyMemory, in_memory
+from sparklog_server.broker.session import Call, Session
+
+SESSION_TURN_BYTES: Final = 1 << 20
+TURN_BYTES: Final = 8 << 20
+"""Beyond these bytes of answers in one turn, to one session and to all, requests that are here already wait for the next turn."""
+_LEFT: list[Chunk] = []
+"""In place of an answer that has left: its chunks may hold files open."""
+
+
+class Replying:
+    """Invariant: a session that `awaits_reader` is muted, and is in `_yielding` or starves in `memory`.
+
+    `hold_up` is called when a session begins to hold replies, or holds none any more.
+    """
+
+    def __init__(self, bytes_max: int, mute: Callable[[Session], None]) -> None:
+        self.memory = ReplyMemory(bytes_max)
+        self.hold_up: Callable[[Session], None] = lambda _session: None
+        self._mute = mute
+        self._yielding: list[Session] = []  # answered so much in a turn that they go on in the next
+        self._turn_bytes = 0
+
+    @property
+    def is_turn_full(self) -> bool:
+        """Whether so much was answered in this turn that what need not be served now is not."""
+        return self._turn_bytes > TURN_BYTES
+
+    def end_turn(self, now: Instant) -> list[tuple[Session, str]]:
+        """What is answered from now on counts for the next turn; gives who is to be closed for holding replies, and the reason."""
+        self._turn_bytes = 0
+        if not self.memory.is_short:
+            return []
+        closed = self.memory.take_excess(now)
+        reason = f"its client has not read its replies, and replies hold {self.memory.total_bytes} bytes of memory"
+        for session in closed:
+            self.memory.forget(session, now)
+        return [(session, reason) for session in closed]
+
+    def count(self, session: Session, effects: list[Effect], begin: int) -> int:
+        """Count the effects from `begin` on for this turn; gives the bytes of memory that the session was answered in them."""
+        answers = (effect for effect in effects[begin:] if type(effect) is Reply)
+        size = sum(in_memory(answer.chunks) for answer in answers if answer.session == session.id)
+        self._turn_bytes += size
+        return size
+
+    def rest(self, session: Session) -> None:
+        """Serve the session no further in this turn."""
+        if not session.awaits_reader and not session.is_closing:
+            self._yielding.append(session)
+            self._await_reader(session)
+
+    def unread(self, session: Session, size: int, now: Instant) -> None:
+        """So many bytes of answers wait in memory until the client of the session reads them."""
+        self.memory.unread(session, size, now)
+        self._changed(session)
+
+    def in_order(self, call: Call, chunks: list[Chunk], now: Instant) -> list[Reply]:
+        """The answers that may leave now that one of a session which owes some is known."""
+        session, owed = call.session, call.session.owed
+        is_held, owed_before = owed[0] is not call, session.owed_bytes
+        if is_held:
+            self.memory.owed(session, in_memory(chunks), now)
+        call.answer = chunks
+        call.waiting = None  # which knows the call: a ring would have to be found by the collector
+        if call is session.held_by:
+            session.held_by = None
+        replies: list[Reply] = []
+        while owed and (answer := owed[0].answer) is not None:
+            if owed[0] is not call:
+                self.memory.owed(session, -in_memory(answer), now)
+            owed.popleft().answer = _LEFT
+            replies.append(Reply(session.id, answer))
+        if session.owed_bytes != owed_before:
+            self._changed(session)
+        return replies
+
+    def _changed(self, session: Session) -> None:
+        self.hold_up(session)
+        if session.reply_bytes and not session.is_closing and self.memory.starves(session):
+            self._await_reader(session)
+
+    def _await_reader(self, session: Session) -> None:
+        session.awaits_reader = True
+        if not session.is_muted:
+            self._mute(session)
+
+    def take_rested(self) -> list[Session]:
+        """Those that go on after a turn of others, unless their clients have replies to read first."""
+        if not self._yielding:
+            return []
+        yielding, self._yielding = self._yielding, []
+        rested = [session for session in yielding if not session.is_closing and not self.memory.starves(session)]
+        return _readable(rested)
+
+    def take_readable(self) -> list[Session]:
+        """Those that starved and may be served again."""
+        return _readable(self.memory.take_readable())
+
+    def deadline(self) -> Micros | None:
+        """When to ask again who goes on, or is to be closed."""
+        return Micros(0) if self._yielding else self.memory.deadline()
+
+
+def _readable(sessions: list[Session]) -> list[Session]:
+    for session in sessions:
+        session.awaits_reader = False
+    return sessions
