@@ -403,19 +403,20 @@ class OsDisk:
             file.path, file._place = file._place, None
 
     def _sync_file_system(self, directories: Sequence[str]) -> bool:
-        """Sync the one file system that all of these lie on; False where that cannot be done."""
+        """Sync the one file system that all of these lie on; False where that cannot be done.
+
+        It fails for a file of another program too, for which a full disk had no room. Our own files keep their errors, so the caller, which
+        syncs each of them then, meets those and no others.
+        """
         directory = next((directory for directory in directories if Path(directory).is_dir()), None)
         if _syncfs is None or directory is None:
             return False
         with _Storage(directory, "sync"):
             fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
-                if _syncfs(fd) != 0:
-                    number = ctypes.get_errno()
-                    raise OSError(number, os.strerror(number))
+                return _syncfs(fd) == 0
             finally:
                 os.close(fd)
-        return True
 
     def _sync_directory(self, directory: str) -> None:
         with _Storage(directory, "sync"):
