@@ -247,6 +247,8 @@ class Broker:
 
     def unreadable(self, error: StorageError, now: Instant) -> list[Effect]:
         """A file could not be read while an answer was sent: its partition goes offline."""
+        if self.is_stopped:
+            return []
         unreadable(self._partitions.directories, error)
         return self._end_of_turn(now)
 

@@ -310,7 +310,7 @@ class Runtime:
         if refused.code not in _OF_THE_PRODUCER:
             self._trace("shard-append-refused", partition=f"{self._topic}-{index}", reason=str(refused))
             self._resign_for_a_moment(index, active, refused.code, now)
-        # What the disk says is told to nobody: clients of transactions take a code that they do not expect for fatal.
+        # Clients of transactions take a code that they do not expect for fatal, so they are not told what the disk said.
         return ErrorCode.COORDINATOR_NOT_AVAILABLE if refused.code is ErrorCode.KAFKA_STORAGE_ERROR else refused.code
 
     def abandoned(self, index: int, token: object) -> None:

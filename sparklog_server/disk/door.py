@@ -21,7 +21,7 @@ class StorageError(Exception):
     """The disk's fault: which path, which call, what the operating system said and, where one is known, what to do about it.
 
     `is_full` tells ENOSPC and EDQUOT apart, for calls that changed nothing: the same call may succeed once there is room. A failed sync is
-    never `is_full`, whatever its reason, since what the kernel dropped is not known.
+    never `is_full`, since what the kernel dropped is not known.
     """
 
     def __init__(self, path: str, call: str, reason: str, *, is_full: bool = False, remedy: str = "") -> None:

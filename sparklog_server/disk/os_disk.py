@@ -442,19 +442,20 @@ class OsDisk:
             file.path, file._place = file._place, None
 
     def _sync_file_system(self, directories: Sequence[str]) -> bool:
-        """Sync the one file system that all of these lie on; False where that cannot be done."""
+        """Sync the one file system that all of these lie on; False where that cannot be done.
+
+        It fails for a file of another program too, for which a full disk had no room. Our own files keep their errors, so the caller, which
+        syncs each of them then, meets those and no others.
+        """
         directory = next((directory for directory in directories if Path(directory).is_dir()), None)
         if syncfs is None or directory is None:
             return False
         with _Storage(directory, "sync"):
             fd = self._directory_descriptor(directory)
             try:
-                if syncfs(fd) != 0:
-                    number = ctypes.get_errno()
-                    raise OSError(number, os.strerror(number))
+                return syncfs(fd) == 0
             finally:
                 os.close(fd)
-        return True
 
     def _directory_descriptor(self, directory: str) -> int:
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC

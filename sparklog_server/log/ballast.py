@@ -1,9 +1,10 @@
 """A file that only takes room, so that a broker can start and metadata can change on a disk that others have filled to the last byte.
 
-    kept ── no room at a start, or for the metadata log ──► given up ── there is room again ──► kept
+    kept ── no room for the metadata log, or for a name ──► halved ── no room at a start ──► given up ── there is room again ──► kept
 
 Without it a full disk would keep the broker from writing down its vote, without which it serves nothing, and an operator from deleting a
-topic. A file system that compresses zeros away has nothing to give back.
+topic. A running broker may use one half, so that the other is there for its next start. A file system that compresses zeros away has
+nothing to give back.
 """
 
 from collections.abc import Sequence
@@ -12,6 +13,8 @@ from sparklog_server.disk.door import Disk, StorageError
 
 FILE_NAME = ".sparklog-ballast"
 BALLAST_BYTES = 256 << 10
+START_BYTES = BALLAST_BYTES // 2
+"""The half that only a start may use."""
 _ROOM_BYTES_MIN = 64 * BALLAST_BYTES
 """Less room than this is worth more than the ballast."""
 
@@ -29,30 +32,33 @@ def keep(disk: Disk, directory: str) -> None:
         pass  # a disk that fails is met by the next write that counts
 
 
-def give_up(disk: Disk, directory: str) -> bool:
-    """Remove the ballast; whether there was any. Blocks. Raises StorageError."""
+def halve(disk: Disk, directory: str) -> bool:
+    """Give up the half of a running broker; whether it was there. Blocks. Raises StorageError."""
     path = f"{directory}/{FILE_NAME}"
-    if not disk.size(path):
+    if disk.size(path) <= START_BYTES:
         return False
-    disk.remove(path)
+    file = disk.open(path)
+    file.truncate(START_BYTES)
+    disk.sync([file])
+    file.close()
     return True
 
 
 def give_up_if_full(disk: Disk, directory: str) -> None:
-    """Remove the ballast where there is less room than it takes. Blocks. Raises StorageError."""
+    """At a start: remove the ballast where there is less room than it takes. Blocks. Raises StorageError."""
     if disk.room(directory)[1] < BALLAST_BYTES:
-        give_up(disk, directory)
+        disk.remove(f"{directory}/{FILE_NAME}")
 
 
 def rename_all(disk: Disk, directory: str, moves: Sequence[tuple[str, str]]) -> None:
-    """Rename what is about to be removed, at the price of the ballast of `directory` if a full disk has no room for the names.
+    """Rename what is about to be removed, at the price of half the ballast of `directory` if a full disk has no room for the names.
 
     Blocks. Raises StorageError.
     """
     try:
         disk.rename_all(moves)
     except StorageError as error:
-        if not error.is_full or not give_up(disk, directory):
+        if not error.is_full or not halve(disk, directory):
             raise
     else:
         return

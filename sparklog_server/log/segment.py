@@ -155,7 +155,7 @@ class Segment:
         return replace_all(self._disk, contents)
 
     def save_or_drop_indexes(self) -> list[DiskFile]:
-        """`save_indexes`; on a full disk both files go, so that they are made anew from the log when somebody asks. Raises StorageError."""
+        """`save_indexes`; on a full disk both files go, and a lookup makes them anew from the log. Raises StorageError."""
         try:
             return self.save_indexes()
         except StorageError as error:

@@ -299,13 +299,13 @@ class RaftNode:
         return []
 
     def _written(self, write: Callable[[], _Result]) -> _Result:
-        """What `write` gives, at the price of the ballast if the disk is full. Raises StorageError, and then nothing has changed."""
+        """What `write` gives, at the price of half the ballast if the disk is full. Raises StorageError, and then nothing has changed."""
         try:
             return write()
         except StorageError as error:
-            if not error.is_full or not ballast.give_up(self._disk, self._log_dir):
+            if not error.is_full or not ballast.halve(self._disk, self._log_dir):
                 raise
-        self._trace("disk-ballast-given-up", path=self._log_dir)
+        self._trace("disk-ballast-halved", path=self._log_dir)
         return write()
 
     def _refused(self, error: StorageError, now: Instant) -> list[Effect]:

@@ -116,7 +116,7 @@ class Room:
         self.look_at_us = now.mono_us  # for work that was put off
 
     def ran_out(self, error: StorageError, now: Instant) -> None:
-        """A write was refused for want of room, though nobody had seen that coming."""
+        """A write was refused for want of room before a look at the disk had shown that it is full."""
         assert error.is_full, error
         if isinstance(error, OutOfDescriptors):
             self._trace("out-of-descriptors", path=self._path, reason=str(error))

@@ -104,7 +104,7 @@ def test_a_clean_stop_ends_also_where_the_directory_of_the_metadata_log_has_fail
 
 
 def leaders(world: World, client: SimulatedConnection) -> list[int]:
-    """Who leads the partitions of `t`, by Metadata and by DescribeTopicPartitions."""
+    """The leaders of the partitions of `t`, by Metadata and by DescribeTopicPartitions."""
     asked = MetadataRequest(topics=[MetadataRequestTopic(name="t")], allow_auto_topic_creation=False)
     answer = world.ask(client, asked, 9, MetadataResponse)
     assert isinstance(answer, MetadataResponse)

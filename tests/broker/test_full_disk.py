@@ -12,7 +12,7 @@ from sparklog.wire.messages.fetch import FetchResponse
 from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from sparklog.wire.messages.offset_commit import OffsetCommitResponse
 from sparklog.wire.messages.produce import ProduceResponse
-from sparklog_server.log.ballast import FILE_NAME
+from sparklog_server.log.ballast import FILE_NAME, START_BYTES
 from sparklog_server.simulation.cluster import SimulatedConnection
 from sparklog_server.simulation.disk import NO_SPACE
 from tests.broker.groups import COMMIT, SETTINGS, ask_coordinator, commit, committed
@@ -171,7 +171,7 @@ def test_names_for_which_a_full_disk_has_no_room_cost_the_ballast_and_nothing_mo
         world.ask(client, DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 4, DeleteTopicsResponse)
     world.settle(70_000)
     assert next(refusals, None) is None
-    assert world.disk.size(f"/data/{FILE_NAME}") == 0
+    assert world.disk.size(f"/data/{FILE_NAME}") == START_BYTES
     assert not [name for name in world.disk.list("/data") if name.endswith("-delete")]
     assert len([name for name in world.disk.list("/data/t-0") if ".log" in name]) <= 4
     assert not events(world, "log-directory-offline")
@@ -264,7 +264,7 @@ def test_a_topic_can_be_deleted_though_the_metadata_log_has_no_room() -> None:
     answer = world.ask(client, DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 4, DeleteTopicsResponse)
     assert isinstance(answer, DeleteTopicsResponse)
     assert answer.responses[0].error_code == 0
-    assert len(events(world, "disk-ballast-given-up")) == 1
+    assert len(events(world, "disk-ballast-halved")) == 1
     world.settle(5000)
     assert send(world, client, topic="u") == (0, 0)
 

@@ -12,9 +12,10 @@ from random import Random
 
 import pytest
 
+from sparklog_server.disk import os_disk
 from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_offsets, parse_properties, render_offsets, render_properties
 from sparklog_server.disk.door import DirectoryInUse, StorageError, replace_all
-from sparklog_server.disk.os_disk import OsDisk
+from sparklog_server.disk.os_disk import SYNC_ONE_BY_ONE_MAX, OsDisk
 
 
 def descriptors() -> int:
@@ -388,3 +389,20 @@ def test_small_files_for_which_there_is_no_room_leave_nothing_behind(tmp_path: P
         disk.write(f"{tmp_path}/a", b"new")
     assert disk.list(str(tmp_path)) == ["a"]
     assert disk.read(f"{tmp_path}/a") == b"old"
+
+
+@pytest.mark.parametrize("is_ours", [False, True])
+def test_where_the_file_system_cannot_be_synced_whole_each_file_tells_its_own_errors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_ours: bool
+) -> None:
+    disk = OsDisk()
+    files = [disk.open(f"{tmp_path}/{index}", create=True) for index in range(SYNC_ONE_BY_ONE_MAX + 1)]
+    synced: list[int] = []
+    monkeypatch.setattr(os_disk, "_syncfs", lambda _: -1)
+    monkeypatch.setattr(os, "fdatasync", no_space if is_ours else synced.append)
+    if is_ours:
+        with pytest.raises(StorageError, match="No space left"):
+            disk.sync(files)
+    else:
+        disk.sync(files)
+        assert len(synced) == len(files)

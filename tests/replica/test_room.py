@@ -103,7 +103,7 @@ def test_a_write_that_is_refused_though_there_seemed_to_be_room_begins_an_episod
     assert world.lines == ["disk-full", "disk-has-room"]
 
 
-def test_a_system_that_cannot_say_how_much_is_free_refuses_nobody() -> None:
+def test_a_system_that_cannot_say_how_much_is_free_refuses_nothing() -> None:
     world = World(usable=0)
     world.is_failing = True
     assert world.takes(5)
