@@ -18,11 +18,12 @@ from sparklog.spark.offsets import PartitionOffsets
 from sparklog.spark.options import Options
 from sparklog.spark.plan import OffsetRange
 from sparklog.spark.positions import EARLIEST, LATEST, Landmark
+from sparklog.spark.shipping import Portable
 from sparklog.spark.sizes import Observed, SizeEstimates
 from sparklog.spark.topics import SubscribedTopics
 
 
-class BatchReader(DataSourceReader):
+class BatchReader(Portable, DataSourceReader):
     """The ranges of offsets of one DataFrame; Spark plans them once and keeps them for all frames derived from it."""
 
     def __init__(self, options: Options, schema: StructType) -> None:

@@ -14,11 +14,12 @@ from sparklog.spark.batch_reader import BatchReader
 from sparklog.spark.formats.files import with_schemas
 from sparklog.spark.options import Options
 from sparklog.spark.schema import check_projection, source_schema
+from sparklog.spark.shipping import Portable
 from sparklog.spark.stream_reader import StreamReader
 from sparklog.spark.tables import of_use, remembering, table_options
 
 
-class SparklogSource(DataSource):
+class SparklogSource(Portable, DataSource):
     """Topics as tables and streams, with the columns and options of Spark's own Kafka connector."""
 
     @classmethod

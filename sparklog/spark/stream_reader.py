@@ -29,6 +29,7 @@ from sparklog.spark.offsets import OffsetUnreadable, PartitionOffsets, StreamOff
 from sparklog.spark.options import Options, WhenLost
 from sparklog.spark.plan import OffsetRange
 from sparklog.spark.positions import LATEST, ByOffset
+from sparklog.spark.shipping import Portable
 from sparklog.spark.stream_topics import StreamTopics
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ IDLE_WAIT_US = 50_000
 """How long a stream with nothing to read waits before it answers so; Spark asks again 10 ms later, each time over two processes."""
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(Portable, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Micro-batches of offsets. The position is Spark's, as JSON; see `offsets` for what it carries and why."""
 
     _rows: list[pa.RecordBatch] | None = None

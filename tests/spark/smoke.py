@@ -195,10 +195,12 @@ def spark_of(directory: Path, *, connect: bool) -> Any:
     return builder.getOrCreate()
 
 
-def main(servers: str | None, *, connect: bool) -> int:
+def main(servers: str | None, *, connect: bool, shipped: str | None) -> int:
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         servers = servers or stack.enter_context(embedded()).bootstrap_servers
         spark = spark_of(Path(name), connect=connect)
+        if shipped:
+            spark.addArtifacts(shipped, pyfile=True)
         sparklog.register(spark)
         walk = Walk(spark, servers, Path(name))
         with Admin(bootstrap_servers=servers) as admin:
@@ -214,7 +216,7 @@ def main(servers: str | None, *, connect: bool) -> int:
             walk.tables_in_sql,
             walk.tables_with_columns_in_sql,
         ]
-        told = f"Spark {spark.version}{' Connect' if connect else ''}, Python {sys.version.split()[0]}"
+        told = f"Spark {spark.version}{' Connect' if connect else ''}{', shipped' if shipped else ''}, Python {sys.version.split()[0]}"
         for step in steps:
             step()
             print(f"{told}: {step.__name__}", flush=True)
@@ -227,5 +229,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--bootstrap", help="host:port of a broker that is there and knows no topics yet")
     parser.add_argument("--connect", action="store_true")
+    parser.add_argument("--shipped", metavar="ZIP", help="a zip file of sparklog for Spark's processes, where it is not installed")
     chosen = parser.parse_args()
-    sys.exit(main(chosen.bootstrap, connect=chosen.connect))
+    sys.exit(main(chosen.bootstrap, connect=chosen.connect, shipped=chosen.shipped))
