@@ -1,19 +1,20 @@
 """The options of `format("sparklog")`: a field of `Options` is the definition, with its name, parser and meaning in one place.
 
 Spark hands option names over in lower case and values untouched, so names are matched without regard to case. Keys that Spark adds by
-itself are let through; keys of Spark's own Kafka connector that change nothing here are let through too; everything else that is not
-known is an error that names the nearest option, since a misspelt option that is silently ignored costs an afternoon.
+itself are let through; keys of Spark's own Kafka connector that change nothing here are let through too. An unknown key is an error where
+it is close to the name of an option or has a prefix of ours or of Kafka's connector; any other one, which a platform may have added, warns.
 """
 
 # ruff: noqa: RUF009  (every default below is made by dataclasses.field, called through _option)
 
 import re
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from enum import Enum
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from sparklog.client.settings import MEMBERS_ONLY, ClientSettings, warn_without_effect
 from sparklog.errors import SettingsError
@@ -52,8 +53,21 @@ _FORBIDDEN: Mapping[str, str] = MappingProxyType(
         "kafka.value.serializer": "values are written as they are; make the column a string or binary",
         "kafka.enable.auto.commit": "Spark keeps the offsets in its checkpoint",
         "kafka.interceptor.classes": "interceptors could change records between Spark and the log",
+        "kafka.partitioner.class": "it would have no effect on where records go: write a column `partition`",
+        "kafka.partitioner.ignore.keys": "it would have no effect on where records go: write a column `partition`",
     }
 )
+_NO_SECURITY: Final = (
+    "it would secure nothing, since sparklog reaches brokers without TLS and SASL: leave it out and name a plaintext listener, on a network"
+    " that you trust"
+)
+_FORBIDDEN_PREFIXES: Mapping[str, str] = MappingProxyType({"kafka.sasl.": _NO_SECURITY, "kafka.ssl.": _NO_SECURITY})
+_OUR_PREFIXES: Final = ("sparklog.", "kafka", "fetchoffset.")
+"""An unknown key that begins so is meant for this format."""
+_CLOSE: Final = 0.7
+"""How much of an option's name an unknown key shares that is taken for a misspelling, as difflib counts it."""
+
+_warned: set[str] = set()
 
 
 class WhenLost(Enum):
@@ -62,6 +76,13 @@ class WhenLost(Enum):
     FAIL = "true"
     WARN = "warn"
     SKIP = "skip"
+
+
+class EarlyRowsWhen(Enum):
+    """Whether rows of tiny micro-batches are read where these are planned."""
+
+    AUTO = "auto"
+    OFF = "off"
 
 
 class Guarantee(Enum):
@@ -257,6 +278,15 @@ class Options:
         "maxBytesPerPartition", _whole(1, INT64_MAX), None, "bytes that one task reads, about: estimated as for `maxBytesPerTrigger`"
     )
 
+    early_rows: EarlyRowsWhen = _option(
+        "earlyRows",
+        _word(EarlyRowsWhen),
+        EarlyRowsWhen.AUTO,
+        "streams: `auto` reads micro-batches of at most 1 000 offsets and 1 MiB where they are planned, without a task's Python worker, on"
+        " Spark 4.0 to 4.3; `off` reads all by tasks",
+        default_text="`auto`",
+    )
+
     # -- what else
     include_headers: bool = _option("includeHeaders", _boolean, False, "whether the column `headers` is there")
     data_loss: WhenLost = _option(
@@ -347,6 +377,14 @@ class Options:
     """The brokers and the remaining `kafka.*` settings, as the client understands them."""
 
     @classmethod
+    def check(cls, given: Mapping[str, str]) -> None:
+        """Raises what `parse` raises, except that the brokers may be missing: a table remembers them."""
+        if any(_DEFINED.get(key.lower(), ("",))[0] == "bootstrap_servers" for key in given):
+            cls.parse(given)
+        else:
+            cls.parse({**given, "kafka.bootstrap.servers": "unknown:9092"})
+
+    @classmethod
     def parse(cls, given: Mapping[str, str]) -> "Options":
         """The options of one read or write; raises SettingsError that names the key, the value and the remedy."""
         values: dict[str, object] = {}
@@ -354,8 +392,7 @@ class Options:
         client: dict[str, str] = {}
         for key, value in given.items():
             lower = key.lower()
-            if lower in _FORBIDDEN:
-                raise SettingsError(f"option {key!r} cannot be set: {_FORBIDDEN[lower]}")
+            _refuse_forbidden(key)
             if lower in _DEFINED:
                 attribute, definition = _DEFINED[lower]
                 if attribute in values:
@@ -373,7 +410,7 @@ class Options:
                 else:
                     client[name] = value
             else:
-                raise SettingsError(f"unknown option {key!r}; {_nearest(lower)}")
+                _refuse_or_warn(key)
         if "bootstrap_servers" not in values:
             raise SettingsError(_NO_BROKERS)
         client["bootstrap.servers"] = str(values["bootstrap_servers"])
@@ -381,7 +418,9 @@ class Options:
             settings = ClientSettings.from_kafka(client)
         except SettingsError as error:
             raise SettingsError(f"among the kafka.* options: {error}") from None
-        return cls(**values, client=settings)  # type: ignore[arg-type]
+        options = cls(**values, client=settings)  # type: ignore[arg-type]
+        options._check_together()
+        return options
 
     @property
     def start(self) -> Position | None:
@@ -410,19 +449,24 @@ class Options:
         """Whether a starting time after the last record of a partition is an error."""
         return self.starting_offsets_by_timestamp_strategy is NoMatch.ERROR
 
+    def for_load(self) -> "Options":
+        """Checks what any read needs, batch or stream, which Spark does not tell when a frame is loaded; returns itself.
+
+        Options that name a topic to write to may be those of a view that is never read.
+        """
+        if self.topic is None:
+            self._require_one_subscription()
+        return self
+
     def for_batch_read(self) -> "Options":
         """Checks what a batch read needs and must not have; returns itself."""
         self._require_one_subscription()
-        start, end = self.start, self.end
+        start = self.start
         if start == LATEST or (isinstance(start, ByOffset) and _names(start, positions.LATEST_OFFSET)):
             raise SettingsError("option 'startingOffsets' of a batch read cannot be latest (-1): nothing would be read")
-        if end == EARLIEST or (isinstance(end, ByOffset) and _names(end, positions.EARLIEST_OFFSET)):
-            raise SettingsError("option 'endingOffsets' cannot be earliest (-2): nothing would be read")
         for name, value in self._for_streams().items():
             if value is not None:
                 warn_without_effect(f"{name} in a batch read, which is bounded by endingOffsets,")
-        if self.late_binding and not (isinstance(end, Landmark | None) and (end or LATEST).place is Place.LATEST):
-            raise SettingsError("option 'lateBinding' needs a read that ends at latest: leave out the ending options")
         return self
 
     def for_stream_read(self) -> "Options":
@@ -432,10 +476,24 @@ class Options:
             raise SettingsError(f"option {self.end_option!r} is for batch reads; a stream that ends has .trigger(availableNow=True)")
         if self.late_binding:
             raise SettingsError("option 'lateBinding' is for batch reads; a stream sees what is new by itself")
+        return self
+
+    def _check_together(self) -> None:
+        """What must hold between options in every use of them."""
+        named = self._subscriptions()
+        if len(named) > 1:
+            raise SettingsError(f"options {' and '.join(map(repr, named))} exclude each other: give one")
         least, most = self.min_offsets_per_trigger, self.max_offsets_per_trigger
         if least is not None and most is not None and least > most:
             raise SettingsError(f"option 'minOffsetsPerTrigger' ({least}) is higher than 'maxOffsetsPerTrigger' ({most})")
-        return self
+        start, end = self.start, self.end
+        if end == EARLIEST or (isinstance(end, ByOffset) and _names(end, positions.EARLIEST_OFFSET)):
+            raise SettingsError("option 'endingOffsets' cannot be earliest (-2): nothing would be read")
+        if self.late_binding and not (isinstance(end, Landmark | None) and (end or LATEST).place is Place.LATEST):
+            raise SettingsError("option 'lateBinding' needs a read that ends at latest: leave out the ending options")
+        backwards = positions.backwards(start, end)
+        if backwards:
+            raise SettingsError(f"option {self.start_option!r} lies beyond {self.end_option!r}: {'; '.join(backwards)}")
 
     def _for_streams(self) -> dict[str, int | str | None]:
         return {
@@ -445,13 +503,13 @@ class Options:
             "groupId": self.group_id,
         }
 
-    def _require_one_subscription(self) -> None:
+    def _subscriptions(self) -> list[str]:
         given = {"subscribe": self.subscribe, "subscribePattern": self.subscribe_pattern, "assign": self.assign}
-        names = [name for name, value in given.items() if value is not None]
-        if not names:
+        return [name for name, value in given.items() if value is not None]
+
+    def _require_one_subscription(self) -> None:
+        if not self._subscriptions():
             raise SettingsError("nothing to read: give one of the options 'subscribe', 'subscribePattern' and 'assign'")
-        if len(names) > 1:
-            raise SettingsError(f"options {' and '.join(map(repr, names))} exclude each other: give one")
 
 
 def _parsed(definition: Definition, value: str) -> object:
@@ -471,8 +529,8 @@ def without_effect() -> Mapping[str, str]:
 
 
 def refused() -> Mapping[str, str]:
-    """Options that cannot be set, and why."""
-    return _FORBIDDEN
+    """Options that cannot be set, and why; a name that ends with `*` stands for all that begin so."""
+    return {**_FORBIDDEN, **{f"{prefix}*": why for prefix, why in _FORBIDDEN_PREFIXES.items()}}
 
 
 def definitions() -> tuple[Definition, ...]:
@@ -493,8 +551,22 @@ def _by_lower_name() -> dict[str, tuple[str, Definition]]:
 _DEFINED = _by_lower_name()
 
 
-def _nearest(lower: str) -> str:
-    near = get_close_matches(lower, _DEFINED, n=1, cutoff=0.6)
+def _refuse_forbidden(key: str) -> None:
+    lower = key.lower()
+    why = _FORBIDDEN.get(lower) or next((why for prefix, why in _FORBIDDEN_PREFIXES.items() if lower.startswith(prefix)), None)
+    if why is not None:
+        raise SettingsError(f"option {key!r} cannot be set: {why}")
+
+
+def _refuse_or_warn(key: str) -> None:
+    """An unknown key: an error where it is likely meant for this format."""
+    lower = key.lower()
+    near = get_close_matches(lower, _DEFINED, n=1, cutoff=_CLOSE)
     if near:
-        return f"did you mean {_DEFINED[near[0]][1].name!r}?"
-    return "known are " + ", ".join(definition.name for definition in definitions()) + " and kafka.* for the client"
+        raise SettingsError(f"unknown option {key!r}; did you mean {_DEFINED[near[0]][1].name!r}?")
+    if lower.startswith(_OUR_PREFIXES):
+        known = ", ".join(definition.name for definition in definitions())
+        raise SettingsError(f"unknown option {key!r}; known are {known} and kafka.* for the client")
+    if lower not in _warned:
+        _warned.add(lower)
+        warnings.warn(f"option {key!r} is not one of sparklog and has no effect", UserWarning, stacklevel=4)

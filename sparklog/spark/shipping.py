@@ -27,9 +27,7 @@ class Portable:
     def __reduce_ex__(self, protocol: Any) -> tuple[Callable[..., object], tuple[object, ...]]:
         from pyspark import cloudpickle
 
-        import sparklog
-
-        package = Path(sparklog.__file__).absolute().parent.parent
+        package = Path(__file__).absolute().parents[2]
         # Files shipped beside it are missing there as well.
         beside = [entry for entry in map(Path, sys.path) if entry != package and entry.parent == package.parent]
         shipped = [str(entry) for entry in (package, *beside)]
@@ -50,7 +48,7 @@ def _restored(shipped: list[str], pickled: bytes) -> object:
             places = [entry, *(Path(base, tail) for base in sys.path for tail in tails)]
             sys.path.extend([str(place) for place in places if place.exists()][:1])
     try:
-        make, arguments, state = pickle.loads(pickled)
+        make, arguments, state = pickle.loads(pickled)  # noqa: S301  (written by Spark's own planner)
     except ModuleNotFoundError as error:
         raise ImportError(
             f"{error.name} cannot be imported by {sys.executable}, which Spark uses here: install it on the driver and on every executor,"

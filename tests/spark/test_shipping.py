@@ -11,7 +11,7 @@ pytest.importorskip("pyspark", reason="needs pyspark")
 
 from pyspark import cloudpickle
 
-import sparklog
+from sparklog.spark import shipping
 from sparklog.spark.shipping import PACKAGES
 from sparklog.spark.source import SparklogSource
 from tests.spark.conftest import MakeTopic
@@ -75,7 +75,7 @@ def test_a_source_is_unpickled_where_the_shipped_file_is_in_the_directory_of_its
     elsewhere.mkdir()
     zipped(here / "session" / "sparklog.zip")
     with monkeypatch.context() as context:
-        context.setattr(sparklog, "__file__", "/driver/session/sparklog.zip/sparklog/__init__.py")
+        context.setattr(shipping, "__file__", "/driver/session/sparklog.zip/sparklog/spark/shipping.py")
         source.write_bytes(cloudpickle.dumps(SparklogSource({"subscribe": "orders"})))
     assert unpickled(python, source, here).stdout == "orders\n"
     nowhere = unpickled(python, source, elsewhere)
