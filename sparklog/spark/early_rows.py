@@ -32,7 +32,7 @@ from pyspark.sql.types import (
 )
 
 from sparklog.spark.options import Options
-from sparklog.spark.plan import OffsetRange
+from sparklog.spark.plan import TINY_BYTES, OffsetRange
 from sparklog.spark.schema import arrow_schema
 
 if TYPE_CHECKING:
@@ -43,8 +43,6 @@ else:
     except ImportError:  # a Spark that does it otherwise: every micro-batch is read by tasks
         GivesRows = None
 
-TINY_BYTES: Final = 1 << 20
-"""A micro-batch estimated below this is one task; rows that have more, as Arrow, are left to it."""
 TINY_OFFSETS: Final = 1000
 """A plan of more offsets is left to its task: Spark makes an object of each row, and writes and reads it once more.
 

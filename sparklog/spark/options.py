@@ -1,25 +1,20 @@
 """The options of `format("sparklog")`: a field of `Options` is the definition, with its name, parser and meaning in one place.
 
-Spark hands option names over in lower case and values untouched, so names are matched without regard to case. Keys that Spark adds by
-itself are let through; keys of Spark's own Kafka connector that change nothing here are let through too. An unknown key is an error where
-it is close to the name of an option or has a prefix of ours or of Kafka's connector; any other one, which a platform may have added, warns.
+Spark hands names over in lower case and values untouched, so case does not matter in names. Other keys are the matter of `foreign_keys`.
 """
 
 # ruff: noqa: RUF009  (every default below is made by dataclasses.field, called through _option)
 
 import re
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
 from enum import Enum
-from types import MappingProxyType
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from sparklog.client.settings import MEMBERS_ONLY, ClientSettings, warn_without_effect
 from sparklog.errors import SettingsError
 from sparklog.model import TopicPartition
-from sparklog.spark import positions
+from sparklog.spark import foreign_keys, positions
 from sparklog.spark.formats.names import Format, Mode, SchemaIdPrefix
 from sparklog.spark.positions import EARLIEST, INT32_MAX, INT64_MAX, LATEST, ByOffset, Landmark, Place, Position
 
@@ -32,42 +27,6 @@ _NO_BROKERS = (
     "option 'kafka.bootstrap.servers' is missing: the brokers to begin with, as host:port,host:port. Only a table made without columns"
     " remembers its OPTIONS, and no stream that writes into one: say them at each use, FROM name WITH (…), .options(…)"
 )
-_INJECTED_BY_SPARK = frozenset({"path", "paths", "queryname", "outputmode", "provider", "serialization.format", "header", "timezone"})
-"""Keys Spark puts beside the user's own: `load(path)`, `save(path)`, `writeStream`, and the catalog for tables."""
-
-_WITHOUT_EFFECT: Mapping[str, str] = MappingProxyType(
-    {
-        "groupIdPrefix": "no consumer group is joined to read; `groupId` names one to commit to",
-        "kafkaConsumer.pollTimeoutMs": "how long a read waits for records is told by `kafka.default.api.timeout.ms`",
-    }
-)
-"""Known to Spark's Kafka connector, and nothing here depends on them."""
-_PASSED_OVER = frozenset(name.lower() for name in _WITHOUT_EFFECT)
-
-_FORBIDDEN: Mapping[str, str] = MappingProxyType(
-    {
-        "kafka.auto.offset.reset": "where a query starts is told by startingOffsets, and data that is gone is never skipped unasked",
-        "kafka.key.deserializer": "keys arrive as binary; cast or decode the column in Spark",
-        "kafka.value.deserializer": "values arrive as binary; cast or decode the column in Spark",
-        "kafka.key.serializer": "keys are written as they are; make the column a string or binary",
-        "kafka.value.serializer": "values are written as they are; make the column a string or binary",
-        "kafka.enable.auto.commit": "Spark keeps the offsets in its checkpoint",
-        "kafka.interceptor.classes": "interceptors could change records between Spark and the log",
-        "kafka.partitioner.class": "it would have no effect on where records go: write a column `partition`",
-        "kafka.partitioner.ignore.keys": "it would have no effect on where records go: write a column `partition`",
-    }
-)
-_NO_SECURITY: Final = (
-    "it would secure nothing, since sparklog reaches brokers without TLS and SASL: leave it out and name a plaintext listener, on a network"
-    " that you trust"
-)
-_FORBIDDEN_PREFIXES: Mapping[str, str] = MappingProxyType({"kafka.sasl.": _NO_SECURITY, "kafka.ssl.": _NO_SECURITY})
-_OUR_PREFIXES: Final = ("sparklog.", "kafka", "fetchoffset.")
-"""An unknown key that begins so is meant for this format."""
-_CLOSE: Final = 0.7
-"""How much of an option's name an unknown key shares that is taken for a misspelling, as difflib counts it."""
-
-_warned: set[str] = set()
 
 
 class WhenLost(Enum):
@@ -392,7 +351,7 @@ class Options:
         client: dict[str, str] = {}
         for key, value in given.items():
             lower = key.lower()
-            _refuse_forbidden(key)
+            foreign_keys.refuse_forbidden(key)
             if lower in _DEFINED:
                 attribute, definition = _DEFINED[lower]
                 if attribute in values:
@@ -401,7 +360,7 @@ class Options:
                 named_by[attribute] = key
             elif lower == _CHECKPOINT:
                 values["checkpoint"] = value
-            elif lower in _INJECTED_BY_SPARK or lower in _PASSED_OVER:
+            elif foreign_keys.is_let_through(key):
                 continue
             elif lower.startswith(_CLIENT_PREFIX):
                 name = lower.removeprefix(_CLIENT_PREFIX)
@@ -410,7 +369,7 @@ class Options:
                 else:
                     client[name] = value
             else:
-                _refuse_or_warn(key)
+                foreign_keys.refuse_or_warn(key, {name: definition.name for name, (_, definition) in _DEFINED.items()})
         if "bootstrap_servers" not in values:
             raise SettingsError(_NO_BROKERS)
         client["bootstrap.servers"] = str(values["bootstrap_servers"])
@@ -523,16 +482,6 @@ def _names(where: ByOffset, landmark: int) -> bool:
     return landmark in where.partitions.values() or landmark in where.topics.values()
 
 
-def without_effect() -> Mapping[str, str]:
-    """Options of Spark's Kafka connector that are let through, and why nothing comes of them."""
-    return _WITHOUT_EFFECT
-
-
-def refused() -> Mapping[str, str]:
-    """Options that cannot be set, and why; a name that ends with `*` stands for all that begin so."""
-    return {**_FORBIDDEN, **{f"{prefix}*": why for prefix, why in _FORBIDDEN_PREFIXES.items()}}
-
-
 def definitions() -> tuple[Definition, ...]:
     """Every option there is, in the order of the documentation."""
     return tuple(f.metadata["definition"] for f in fields(Options) if "definition" in f.metadata)
@@ -549,24 +498,3 @@ def _by_lower_name() -> dict[str, tuple[str, Definition]]:
 
 
 _DEFINED = _by_lower_name()
-
-
-def _refuse_forbidden(key: str) -> None:
-    lower = key.lower()
-    why = _FORBIDDEN.get(lower) or next((why for prefix, why in _FORBIDDEN_PREFIXES.items() if lower.startswith(prefix)), None)
-    if why is not None:
-        raise SettingsError(f"option {key!r} cannot be set: {why}")
-
-
-def _refuse_or_warn(key: str) -> None:
-    """An unknown key: an error where it is likely meant for this format."""
-    lower = key.lower()
-    near = get_close_matches(lower, _DEFINED, n=1, cutoff=_CLOSE)
-    if near:
-        raise SettingsError(f"unknown option {key!r}; did you mean {_DEFINED[near[0]][1].name!r}?")
-    if lower.startswith(_OUR_PREFIXES):
-        known = ", ".join(definition.name for definition in definitions())
-        raise SettingsError(f"unknown option {key!r}; known are {known} and kafka.* for the client")
-    if lower not in _warned:
-        _warned.add(lower)
-        warnings.warn(f"option {key!r} is not one of sparklog and has no effect", UserWarning, stacklevel=4)

@@ -21,13 +21,13 @@ from sparklog.client.standing_fetch import StandingFetch
 from sparklog.errors import SettingsError
 from sparklog.model import Micros
 from sparklog.spark import plan
-from sparklog.spark.early_rows import TINY_BYTES, EarlyRows, GivesRows
+from sparklog.spark.early_rows import EarlyRows, GivesRows
 from sparklog.spark.group_offsets import GroupOffsets
 from sparklog.spark.limits import Limits
 from sparklog.spark.loss import report_loss, still_there
 from sparklog.spark.offsets import OffsetUnreadable, PartitionOffsets, StreamOffset
 from sparklog.spark.options import Options, WhenLost
-from sparklog.spark.plan import OffsetRange
+from sparklog.spark.plan import TINY_BYTES, OffsetRange
 from sparklog.spark.positions import LATEST, ByOffset
 from sparklog.spark.shipping import Portable
 from sparklog.spark.stream_topics import StreamTopics

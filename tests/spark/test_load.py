@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sparklog import Admin
+from sparklog import Admin, Producer
 from sparklog.client.failures import UnknownTopic
 from sparklog.errors import SettingsError
 from tests.spark.conftest import MakeTopic
@@ -39,6 +39,23 @@ def test_a_use_of_a_table_checks_its_options_without_brokers() -> None:
     SparklogSource({"startingOffsets": "earliest"})
     with pytest.raises(SettingsError, match="did you mean 'startingOffsets'"):
         SparklogSource({"startingOfsets": "earliest"})
+
+
+def test_a_batch_puts_many_tiny_partitions_into_one_task_unless_tasks_were_asked_for(servers: str, make_topic: MakeTopic) -> None:
+    topic = make_topic(12)
+    with Producer(bootstrap_servers=servers) as producer:
+        for partition in range(12):
+            for _ in range(2):
+                producer.send(topic, value=b"x" * (700_000 if partition == 5 else 10), partition=partition)
+
+    def tasks(**options: str) -> list[int]:
+        source = SparklogSource({"kafka.bootstrap.servers": servers, "subscribe": topic, **options})
+        planned = source.reader(source.schema()).partitions()
+        return [len(task.value) for task in planned]
+
+    assert tasks() == [5, 1, 6]
+    assert tasks(minPartitions="12") == tasks(maxRecordsPerPartition="100") == tasks(maxBytesPerPartition="10000000") == [1] * 12
+    assert tasks(lateBinding="true") == [1] * 12
 
 
 @pytest.mark.parametrize("loss", ["true", "warn", "skip"])

@@ -6,7 +6,8 @@ import pytest
 
 from sparklog.errors import SettingsError
 from sparklog.model import TopicPartition
-from sparklog.spark.options import Options, WhenLost, definitions, refused, without_effect
+from sparklog.spark.foreign_keys import refused, without_effect
+from sparklog.spark.options import Options, WhenLost, definitions
 from sparklog.spark.positions import LATEST, AtTime, ByOffset, ByTimestamp
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
