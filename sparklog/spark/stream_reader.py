@@ -79,6 +79,7 @@ class StreamReader(Portable, DataSourceStreamReader, SupportsTriggerAvailableNow
         self._topics.freeze()
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: "ReadLimit | None" = None) -> dict[str, object]:  # noqa: N802
+        self._expect_no_rows()
         current = self._position(start)
         self._group.commit(current.reached)  # asked from here, Spark has committed everything below
         end = self._next(current, limit)
@@ -96,6 +97,7 @@ class StreamReader(Portable, DataSourceStreamReader, SupportsTriggerAvailableNow
         return self._reported
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        self._expect_no_rows()
         first, last = StreamOffset.from_json(start), StreamOffset.from_json(end)
         self._planned, self._rows = last, None
         if last.is_foreign and not first.is_foreign and not isinstance(self._options.start, ByOffset):
@@ -131,6 +133,7 @@ class StreamReader(Portable, DataSourceStreamReader, SupportsTriggerAvailableNow
         return record_batches(self._options, self._schema, partition.value)
 
     def commit(self, end: dict[str, Any]) -> None:
+        self._expect_no_rows()
         self._group.commit(StreamOffset.from_json(end).reached)
 
     def stop(self) -> None:
@@ -145,6 +148,12 @@ class StreamReader(Portable, DataSourceStreamReader, SupportsTriggerAvailableNow
         self.__init__(state["options"], state["schema"])  # type: ignore[misc]
 
     # -- inside ---------------------------------------------------------------------------------------------------------------------------
+
+    def _expect_no_rows(self) -> None:
+        """Rows that Spark did not ask for right after their plan are dropped, and no more are read with plans: tasks read them."""
+        if self._rows is not None:
+            self._rows = None
+            self._early.turn_off()
 
     def _initial(self) -> StreamOffset:
         options, topics = self._options, self._topics.topics
