@@ -7,8 +7,9 @@ anybody is pure and is tested without Spark: `options`, `offsets`, `plan`. `batc
 Importing this package imports neither pyspark nor pyarrow.
 """
 
-import importlib.util
 from typing import TYPE_CHECKING
+
+from sparklog.spark.shipping import missing_packages
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
@@ -17,12 +18,12 @@ if TYPE_CHECKING:
 def register(spark: "SparkSession") -> None:
     """Makes `format("sparklog")` known to `spark`; not needed where Spark finds the installed `pyspark_sparklog` by itself.
 
-    Raises ImportError where pyspark or pyarrow is missing.
+    Raises ImportError where pyspark or a package that this one needs is missing.
     """
-    missing = [name for name in ("pyspark", "pyarrow") if importlib.util.find_spec(name) is None]
+    missing = missing_packages("pyspark")
     if missing:
-        remedy = "pip install 'sparklog[spark,local-spark]', or use the Python of your Spark"
-        raise ImportError(f"sparklog.register() needs pyspark and pyarrow ({', '.join(missing)} missing): {remedy}")
+        remedy = "pip install 'sparklog[spark,local-spark]', or use the Python of your Spark and install them there and on every executor"
+        raise ImportError(f"sparklog.register() needs packages that are not installed: {', '.join(missing)}: {remedy}")
     from pyspark.errors import AnalysisException
 
     from sparklog.spark.source import SparklogSource

@@ -16,13 +16,14 @@ from sparklog.spark import plan, positions
 from sparklog.spark.loss import still_there
 from sparklog.spark.offsets import PartitionOffsets
 from sparklog.spark.options import Options
-from sparklog.spark.plan import OffsetRange
+from sparklog.spark.plan import TINY_BYTES, OffsetRange
 from sparklog.spark.positions import EARLIEST, LATEST, Landmark
+from sparklog.spark.shipping import Portable
 from sparklog.spark.sizes import Observed, SizeEstimates
 from sparklog.spark.topics import SubscribedTopics
 
 
-class BatchReader(DataSourceReader):
+class BatchReader(Portable, DataSourceReader):
     """The ranges of offsets of one DataFrame; Spark plans them once and keeps them for all frames derived from it."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
@@ -39,13 +40,14 @@ class BatchReader(DataSourceReader):
                 whole = [OffsetRange(tp, start[tp], max(start[tp], end[tp]), now.ids.get(tp.topic, ZERO_UUID)) for tp in partitions]
                 return [InputPartition((r,)) for r in whole]
             ranges = still_there(plan.ranges_of(start, end, now.ids), earliest, self._options)
-            estimates = self._estimates(topics, earliest, latest)
+            estimates = self._estimates(topics, [r.partition for r in ranges], earliest, latest)
         pieces = plan.tasks(
             ranges,
             pieces_min=self._options.min_partitions,
             records_max=self._options.max_records_per_partition,
             bytes_max=self._options.max_bytes_per_partition,
             per_offset=estimates.per_offset,
+            tiny_bytes=TINY_BYTES,
         )
         return [InputPartition(piece) for piece in pieces]
 
@@ -92,9 +94,13 @@ class BatchReader(DataSourceReader):
         ranges = [piece.between(begins[piece.partition], ends[piece.partition]) for piece in pieces]
         return still_there([r for r in ranges if len(r)], earliest, self._options)
 
-    def _estimates(self, topics: SubscribedTopics, earliest: PartitionOffsets, latest: PartitionOffsets) -> SizeEstimates:
-        estimates = SizeEstimates()
-        if self._options.max_bytes_per_partition is not None:
-            for tp, size in topics.sizes(latest).items():
+    def _estimates(
+        self, topics: SubscribedTopics, read: Sequence[TopicPartition], earliest: PartitionOffsets, latest: PartitionOffsets
+    ) -> SizeEstimates:
+        """How large the partitions to read are, where that decides about tasks."""
+        options, estimates = self._options, SizeEstimates()
+        may_share = len(read) > 1 and options.min_partitions is None and options.max_records_per_partition is None
+        if may_share or options.max_bytes_per_partition is not None:
+            for tp, size in topics.sizes(read).items():
                 estimates.observe(tp, Observed(earliest[tp], latest[tp], size))
         return estimates

@@ -3,8 +3,14 @@
 To hand a task to a Python worker and to take its rows back costs Spark more than a tiny micro-batch is worth to the JVM. From one kind of
 reader Spark takes rows along with the plan: the one that it wraps around a `SimpleDataSourceStreamReader`. It keeps them as a block, from
 which tasks read; where the block is gone, a task reads its partition as ever. So what is handed over here is never the only way to a row.
+
+This rests on private parts of PySpark. `partitions_func`, of the process that plans a stream, calls `partitions`, sends the result, asks
+whether the reader is that wrapper, and only then asks it for rows. Where that function refers to other names, or to these in another order,
+than in Spark 4.0 to 4.3, or where another call comes between the two, tasks read everything.
 """
 
+import importlib
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -31,8 +37,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from sparklog.spark.options import Options
-from sparklog.spark.plan import OffsetRange
+from sparklog.spark.options import EarlyRowsWhen, Options
+from sparklog.spark.plan import TINY_BYTES, OffsetRange
 from sparklog.spark.schema import arrow_schema
 
 if TYPE_CHECKING:
@@ -43,8 +49,11 @@ else:
     except ImportError:  # a Spark that does it otherwise: every micro-batch is read by tasks
         GivesRows = None
 
-TINY_BYTES: Final = 1 << 20
-"""A micro-batch estimated below this is one task; rows that have more, as Arrow, are left to it."""
+TESTED_ORDER: Final = (
+    *("json", "loads", "utf8_deserializer", "partitions", "write_int", "len", "pickleSer", "_write_with_length", "isinstance"),
+    *("_SimpleStreamReaderWrapper", "getCache", "PREFETCHED_RECORDS_NOT_FOUND", "send_batch_func"),
+)
+"""The names that `partitions_func` refers to, in order, in Spark 4.0 to 4.3."""
 TINY_OFFSETS: Final = 1000
 """A plan of more offsets is left to its task: Spark makes an object of each row, and writes and reads it once more.
 
@@ -71,8 +80,12 @@ class EarlyRows:
         patience_ms = min(options.client.default_api_timeout_ms, PATIENCE_MS)
         self._options = replace(options, client=msgspec.structs.replace(options.client, default_api_timeout_ms=patience_ms))
         self._schema = schema
-        self._is_possible = GivesRows is not None and can_take_early(schema)
+        self._is_possible = options.early_rows is EarlyRowsWhen.AUTO and is_order_tested() and can_take_early(schema)
         self._plans_to_rest = 0
+
+    def turn_off(self) -> None:
+        """Leave all plans to tasks from here on."""
+        self._is_possible = False
 
     def read(self, tasks: Sequence[Sequence[OffsetRange]]) -> list[pa.RecordBatch] | None:
         """All rows of the one task in a plan, in its order; None where a task is to read them.
@@ -98,6 +111,20 @@ class EarlyRows:
             return None
         self._plans_to_rest = 0
         return rows
+
+
+def is_order_tested() -> bool:
+    """Whether this Spark asks for rows right after it asked for a plan, as the versions do that this was tested with."""
+    if GivesRows is None:
+        return False
+    runner = sys.modules["__main__"]  # in the process that plans a stream
+    if not hasattr(runner, "partitions_func"):
+        try:
+            runner = importlib.import_module("pyspark.sql.streaming.python_streaming_source_runner")
+        except ImportError:
+            return False
+    code = getattr(getattr(runner, "partitions_func", None), "__code__", None)
+    return code is not None and code.co_names == TESTED_ORDER
 
 
 def can_take_early(schema: StructType) -> bool:

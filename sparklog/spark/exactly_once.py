@@ -125,7 +125,11 @@ class ExactlyOnce:
 
     def _identity_in(self, task: Task) -> str:
         if self._job is None and (not task.query_id or task.batch_id == NO_BATCH):
-            raise NoSink("Spark does not tell which query and which micro-batch this is: write with option delivery=at_least_once")
+            raise NoSink(
+                "this runtime does not tell tasks which query and micro-batch they write (local properties sql.streaming.queryId and"
+                " streaming.sql.batchId): name the sink in foreachBatch, by the options txnAppId (a name for it) and txnVersion (the number"
+                " of the micro-batch) of a batch write, or write the stream with delivery=at_least_once"
+            )
         return self._identity or task.query_id
 
     # -- on the driver --------------------------------------------------------------------------------------------------------------------

@@ -1,8 +1,6 @@
 """The options of `format("sparklog")`: a field of `Options` is the definition, with its name, parser and meaning in one place.
 
-Spark hands option names over in lower case and values untouched, so names are matched without regard to case. Keys that Spark adds by
-itself are let through; keys of Spark's own Kafka connector that change nothing here are let through too; everything else that is not
-known is an error that names the nearest option, since a misspelt option that is silently ignored costs an afternoon.
+Spark hands names over in lower case and values untouched, so case does not matter in names. Other keys are the matter of `foreign_keys`.
 """
 
 # ruff: noqa: RUF009  (every default below is made by dataclasses.field, called through _option)
@@ -10,15 +8,13 @@ known is an error that names the nearest option, since a misspelt option that is
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
 from enum import Enum
-from types import MappingProxyType
 from typing import TypeVar
 
 from sparklog.client.settings import MEMBERS_ONLY, ClientSettings, warn_without_effect
 from sparklog.errors import SettingsError
 from sparklog.model import TopicPartition
-from sparklog.spark import positions
+from sparklog.spark import foreign_keys, positions
 from sparklog.spark.formats.names import Format, Mode, SchemaIdPrefix
 from sparklog.spark.positions import EARLIEST, INT32_MAX, INT64_MAX, LATEST, ByOffset, Landmark, Place, Position
 
@@ -31,29 +27,6 @@ _NO_BROKERS = (
     "option 'kafka.bootstrap.servers' is missing: the brokers to begin with, as host:port,host:port. Only a table made without columns"
     " remembers its OPTIONS, and no stream that writes into one: say them at each use, FROM name WITH (…), .options(…)"
 )
-_INJECTED_BY_SPARK = frozenset({"path", "paths", "queryname", "outputmode", "provider", "serialization.format", "header", "timezone"})
-"""Keys Spark puts beside the user's own: `load(path)`, `save(path)`, `writeStream`, and the catalog for tables."""
-
-_WITHOUT_EFFECT: Mapping[str, str] = MappingProxyType(
-    {
-        "groupIdPrefix": "no consumer group is joined to read; `groupId` names one to commit to",
-        "kafkaConsumer.pollTimeoutMs": "how long a read waits for records is told by `kafka.default.api.timeout.ms`",
-    }
-)
-"""Known to Spark's Kafka connector, and nothing here depends on them."""
-_PASSED_OVER = frozenset(name.lower() for name in _WITHOUT_EFFECT)
-
-_FORBIDDEN: Mapping[str, str] = MappingProxyType(
-    {
-        "kafka.auto.offset.reset": "where a query starts is told by startingOffsets, and data that is gone is never skipped unasked",
-        "kafka.key.deserializer": "keys arrive as binary; cast or decode the column in Spark",
-        "kafka.value.deserializer": "values arrive as binary; cast or decode the column in Spark",
-        "kafka.key.serializer": "keys are written as they are; make the column a string or binary",
-        "kafka.value.serializer": "values are written as they are; make the column a string or binary",
-        "kafka.enable.auto.commit": "Spark keeps the offsets in its checkpoint",
-        "kafka.interceptor.classes": "interceptors could change records between Spark and the log",
-    }
-)
 
 
 class WhenLost(Enum):
@@ -62,6 +35,13 @@ class WhenLost(Enum):
     FAIL = "true"
     WARN = "warn"
     SKIP = "skip"
+
+
+class EarlyRowsWhen(Enum):
+    """Whether rows of tiny micro-batches are read where these are planned."""
+
+    AUTO = "auto"
+    OFF = "off"
 
 
 class Guarantee(Enum):
@@ -257,6 +237,15 @@ class Options:
         "maxBytesPerPartition", _whole(1, INT64_MAX), None, "bytes that one task reads, about: estimated as for `maxBytesPerTrigger`"
     )
 
+    early_rows: EarlyRowsWhen = _option(
+        "earlyRows",
+        _word(EarlyRowsWhen),
+        EarlyRowsWhen.AUTO,
+        "streams: `auto` reads micro-batches of at most 1 000 offsets and 1 MiB where they are planned, without a task's Python worker, on"
+        " Spark 4.0 to 4.3; `off` reads all by tasks",
+        default_text="`auto`",
+    )
+
     # -- what else
     include_headers: bool = _option("includeHeaders", _boolean, False, "whether the column `headers` is there")
     data_loss: WhenLost = _option(
@@ -347,6 +336,14 @@ class Options:
     """The brokers and the remaining `kafka.*` settings, as the client understands them."""
 
     @classmethod
+    def check(cls, given: Mapping[str, str]) -> None:
+        """Raises what `parse` raises, except that the brokers may be missing: a table remembers them."""
+        if any(_DEFINED.get(key.lower(), ("",))[0] == "bootstrap_servers" for key in given):
+            cls.parse(given)
+        else:
+            cls.parse({**given, "kafka.bootstrap.servers": "unknown:9092"})
+
+    @classmethod
     def parse(cls, given: Mapping[str, str]) -> "Options":
         """The options of one read or write; raises SettingsError that names the key, the value and the remedy."""
         values: dict[str, object] = {}
@@ -354,8 +351,7 @@ class Options:
         client: dict[str, str] = {}
         for key, value in given.items():
             lower = key.lower()
-            if lower in _FORBIDDEN:
-                raise SettingsError(f"option {key!r} cannot be set: {_FORBIDDEN[lower]}")
+            foreign_keys.refuse_forbidden(key)
             if lower in _DEFINED:
                 attribute, definition = _DEFINED[lower]
                 if attribute in values:
@@ -364,7 +360,7 @@ class Options:
                 named_by[attribute] = key
             elif lower == _CHECKPOINT:
                 values["checkpoint"] = value
-            elif lower in _INJECTED_BY_SPARK or lower in _PASSED_OVER:
+            elif foreign_keys.is_let_through(key):
                 continue
             elif lower.startswith(_CLIENT_PREFIX):
                 name = lower.removeprefix(_CLIENT_PREFIX)
@@ -373,7 +369,7 @@ class Options:
                 else:
                     client[name] = value
             else:
-                raise SettingsError(f"unknown option {key!r}; {_nearest(lower)}")
+                foreign_keys.refuse_or_warn(key, {name: definition.name for name, (_, definition) in _DEFINED.items()})
         if "bootstrap_servers" not in values:
             raise SettingsError(_NO_BROKERS)
         client["bootstrap.servers"] = str(values["bootstrap_servers"])
@@ -381,7 +377,9 @@ class Options:
             settings = ClientSettings.from_kafka(client)
         except SettingsError as error:
             raise SettingsError(f"among the kafka.* options: {error}") from None
-        return cls(**values, client=settings)  # type: ignore[arg-type]
+        options = cls(**values, client=settings)  # type: ignore[arg-type]
+        options._check_together()
+        return options
 
     @property
     def start(self) -> Position | None:
@@ -410,19 +408,24 @@ class Options:
         """Whether a starting time after the last record of a partition is an error."""
         return self.starting_offsets_by_timestamp_strategy is NoMatch.ERROR
 
+    def for_load(self) -> "Options":
+        """Checks what any read needs, batch or stream, which Spark does not tell when a frame is loaded; returns itself.
+
+        Options that name a topic to write to may be those of a view that is never read.
+        """
+        if self.topic is None:
+            self._require_one_subscription()
+        return self
+
     def for_batch_read(self) -> "Options":
         """Checks what a batch read needs and must not have; returns itself."""
         self._require_one_subscription()
-        start, end = self.start, self.end
+        start = self.start
         if start == LATEST or (isinstance(start, ByOffset) and _names(start, positions.LATEST_OFFSET)):
             raise SettingsError("option 'startingOffsets' of a batch read cannot be latest (-1): nothing would be read")
-        if end == EARLIEST or (isinstance(end, ByOffset) and _names(end, positions.EARLIEST_OFFSET)):
-            raise SettingsError("option 'endingOffsets' cannot be earliest (-2): nothing would be read")
         for name, value in self._for_streams().items():
             if value is not None:
                 warn_without_effect(f"{name} in a batch read, which is bounded by endingOffsets,")
-        if self.late_binding and not (isinstance(end, Landmark | None) and (end or LATEST).place is Place.LATEST):
-            raise SettingsError("option 'lateBinding' needs a read that ends at latest: leave out the ending options")
         return self
 
     def for_stream_read(self) -> "Options":
@@ -432,10 +435,24 @@ class Options:
             raise SettingsError(f"option {self.end_option!r} is for batch reads; a stream that ends has .trigger(availableNow=True)")
         if self.late_binding:
             raise SettingsError("option 'lateBinding' is for batch reads; a stream sees what is new by itself")
+        return self
+
+    def _check_together(self) -> None:
+        """What must hold between options in every use of them."""
+        named = self._subscriptions()
+        if len(named) > 1:
+            raise SettingsError(f"options {' and '.join(map(repr, named))} exclude each other: give one")
         least, most = self.min_offsets_per_trigger, self.max_offsets_per_trigger
         if least is not None and most is not None and least > most:
             raise SettingsError(f"option 'minOffsetsPerTrigger' ({least}) is higher than 'maxOffsetsPerTrigger' ({most})")
-        return self
+        start, end = self.start, self.end
+        if end == EARLIEST or (isinstance(end, ByOffset) and _names(end, positions.EARLIEST_OFFSET)):
+            raise SettingsError("option 'endingOffsets' cannot be earliest (-2): nothing would be read")
+        if self.late_binding and not (isinstance(end, Landmark | None) and (end or LATEST).place is Place.LATEST):
+            raise SettingsError("option 'lateBinding' needs a read that ends at latest: leave out the ending options")
+        backwards = positions.backwards(start, end)
+        if backwards:
+            raise SettingsError(f"option {self.start_option!r} lies beyond {self.end_option!r}: {'; '.join(backwards)}")
 
     def _for_streams(self) -> dict[str, int | str | None]:
         return {
@@ -445,13 +462,13 @@ class Options:
             "groupId": self.group_id,
         }
 
-    def _require_one_subscription(self) -> None:
+    def _subscriptions(self) -> list[str]:
         given = {"subscribe": self.subscribe, "subscribePattern": self.subscribe_pattern, "assign": self.assign}
-        names = [name for name, value in given.items() if value is not None]
-        if not names:
+        return [name for name, value in given.items() if value is not None]
+
+    def _require_one_subscription(self) -> None:
+        if not self._subscriptions():
             raise SettingsError("nothing to read: give one of the options 'subscribe', 'subscribePattern' and 'assign'")
-        if len(names) > 1:
-            raise SettingsError(f"options {' and '.join(map(repr, names))} exclude each other: give one")
 
 
 def _parsed(definition: Definition, value: str) -> object:
@@ -463,16 +480,6 @@ def _parsed(definition: Definition, value: str) -> object:
 
 def _names(where: ByOffset, landmark: int) -> bool:
     return landmark in where.partitions.values() or landmark in where.topics.values()
-
-
-def without_effect() -> Mapping[str, str]:
-    """Options of Spark's Kafka connector that are let through, and why nothing comes of them."""
-    return _WITHOUT_EFFECT
-
-
-def refused() -> Mapping[str, str]:
-    """Options that cannot be set, and why."""
-    return _FORBIDDEN
 
 
 def definitions() -> tuple[Definition, ...]:
@@ -491,10 +498,3 @@ def _by_lower_name() -> dict[str, tuple[str, Definition]]:
 
 
 _DEFINED = _by_lower_name()
-
-
-def _nearest(lower: str) -> str:
-    near = get_close_matches(lower, _DEFINED, n=1, cutoff=0.6)
-    if near:
-        return f"did you mean {_DEFINED[near[0]][1].name!r}?"
-    return "known are " + ", ".join(definition.name for definition in definitions()) + " and kafka.* for the client"

@@ -18,6 +18,10 @@ TASKS_MAX = 100_000
 """Tasks of one read; more would only keep Spark's scheduler busy."""
 
 
+TINY_BYTES = 1 << 20
+"""Ranges estimated below this together are one task: a task costs Spark more than reading them."""
+
+
 class DataLoss(SparklogError):
     """Records that a read needs are gone; says which, and how to go on without them."""
 
@@ -199,16 +203,14 @@ def tasks(
     per_offset: Callable[[TopicPartition], float] | None = None,
     tiny_bytes: int = 0,
 ) -> list[tuple[OffsetRange, ...]]:
-    """`ranges` dealt out to tasks: one range each, cut as the limits say; all in one task if they hold less than `tiny_bytes` together.
+    """`ranges` dealt out to tasks: one range each, cut as the limits say; without limits, ranges below `tiny_bytes` together share a task.
 
     Raises SettingsError where the limits ask for more than TASKS_MAX tasks.
     """
     if not ranges:
         return []
     if pieces_min is None and records_max is None and bytes_max is None:
-        if per_offset is not None and sum(len(r) * per_offset(r.partition) for r in ranges) < tiny_bytes:
-            return [tuple(ranges)]
-        return [(r,) for r in ranges]
+        return [(r,) for r in ranges] if per_offset is None else _together(ranges, per_offset, tiny_bytes)
     most = [_most(r, records_max, bytes_max, per_offset) for r in ranges]
     counts = [-(-len(r) // limit) for r, limit in zip(ranges, most, strict=True)]
     if max(sum(counts), min(pieces_min or 0, sum(map(len, ranges)))) > TASKS_MAX:
@@ -218,6 +220,23 @@ def tasks(
         )
     pieces = [piece for r, count in zip(ranges, counts, strict=True) for piece in _cut(r, count)]
     return [(piece,) for piece in split(pieces, pieces_min)]
+
+
+def _together(
+    ranges: Sequence[OffsetRange], per_offset: Callable[[TopicPartition], float], tiny_bytes: int
+) -> list[tuple[OffsetRange, ...]]:
+    """Tasks of one range, or of consecutive ones that are estimated below `tiny_bytes` together."""
+    dealt: list[list[OffsetRange]] = []
+    held = float(tiny_bytes)
+    for r in ranges:
+        size = len(r) * per_offset(r.partition)
+        if held + size < tiny_bytes:
+            dealt[-1].append(r)
+            held += size
+        else:
+            dealt.append([r])
+            held = size
+    return [tuple(task) for task in dealt]
 
 
 def _most(r: OffsetRange, records_max: int | None, bytes_max: int | None, per_offset: Callable[[TopicPartition], float] | None) -> int:

@@ -217,6 +217,15 @@ def _iso_time_ms(text: str) -> int:
     return ms
 
 
+def backwards(start: Position | None, end: Position | None) -> list[str]:
+    """Where offsets told by partition or topic end a read before it starts: one phrase for each place."""
+    if not isinstance(start, ByOffset) or not isinstance(end, ByOffset):
+        return []
+    places = [(str(tp), first, end.partitions.get(tp, end.topics.get(tp.topic, LATEST_OFFSET))) for tp, first in start.partitions.items()]
+    places += [(topic, first, end.topics.get(topic, LATEST_OFFSET)) for topic, first in start.topics.items()]
+    return [f"{place} from {first} to {last}" for place, first, last in sorted(places) if first > last >= 0]
+
+
 # -- to offsets ---------------------------------------------------------------------------------------------------------------------------
 
 

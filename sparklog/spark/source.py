@@ -4,7 +4,7 @@ Spark makes a `SparklogSource` anew in each of its processes from the options al
 executors; so this file holds no state, and nothing here or below opens a connection before it is needed. The camelCase names are Spark's.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import StructType
@@ -14,12 +14,19 @@ from sparklog.spark.batch_reader import BatchReader
 from sparklog.spark.formats.files import with_schemas
 from sparklog.spark.options import Options
 from sparklog.spark.schema import check_projection, source_schema
+from sparklog.spark.shipping import Portable
 from sparklog.spark.stream_reader import StreamReader
 from sparklog.spark.tables import of_use, remembering, table_options
 
 
-class SparklogSource(DataSource):
+class SparklogSource(Portable, DataSource):
     """Topics as tables and streams, with the columns and options of Spark's own Kafka connector."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        """Checks the options by themselves: Spark makes a source when a frame is loaded, and asks for a reader or writer much later."""
+        super().__init__(options)
+        if not table_options(options):
+            Options.check(options)
 
     @classmethod
     def name(cls) -> str:
@@ -27,8 +34,9 @@ class SparklogSource(DataSource):
 
     def schema(self) -> StructType:
         table = table_options(self.options)
-        schema = source_schema(_parsed(table or self.options))
-        return remembering(schema, table) if table else schema
+        if table:
+            return remembering(source_schema(_parsed(table)), table)
+        return source_schema(_parsed(self.options).for_load())
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = _parsed(of_use(self.options, schema)).for_batch_read()

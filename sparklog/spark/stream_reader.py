@@ -21,14 +21,15 @@ from sparklog.client.standing_fetch import StandingFetch
 from sparklog.errors import SettingsError
 from sparklog.model import Micros
 from sparklog.spark import plan
-from sparklog.spark.early_rows import TINY_BYTES, EarlyRows, GivesRows
+from sparklog.spark.early_rows import EarlyRows, GivesRows
 from sparklog.spark.group_offsets import GroupOffsets
 from sparklog.spark.limits import Limits
 from sparklog.spark.loss import report_loss, still_there
 from sparklog.spark.offsets import OffsetUnreadable, PartitionOffsets, StreamOffset
 from sparklog.spark.options import Options, WhenLost
-from sparklog.spark.plan import OffsetRange
+from sparklog.spark.plan import TINY_BYTES, OffsetRange
 from sparklog.spark.positions import LATEST, ByOffset
+from sparklog.spark.shipping import Portable
 from sparklog.spark.stream_topics import StreamTopics
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ IDLE_WAIT_US = 50_000
 """How long a stream with nothing to read waits before it answers so; Spark asks again 10 ms later, each time over two processes."""
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(Portable, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Micro-batches of offsets. The position is Spark's, as JSON; see `offsets` for what it carries and why."""
 
     _rows: list[pa.RecordBatch] | None = None
@@ -78,6 +79,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._topics.freeze()
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: "ReadLimit | None" = None) -> dict[str, object]:  # noqa: N802
+        self._expect_no_rows()
         current = self._position(start)
         self._group.commit(current.reached)  # asked from here, Spark has committed everything below
         end = self._next(current, limit)
@@ -95,6 +97,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._reported
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        self._expect_no_rows()
         first, last = StreamOffset.from_json(start), StreamOffset.from_json(end)
         self._planned, self._rows = last, None
         if last.is_foreign and not first.is_foreign and not isinstance(self._options.start, ByOffset):
@@ -130,6 +133,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return record_batches(self._options, self._schema, partition.value)
 
     def commit(self, end: dict[str, Any]) -> None:
+        self._expect_no_rows()
         self._group.commit(StreamOffset.from_json(end).reached)
 
     def stop(self) -> None:
@@ -144,6 +148,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.__init__(state["options"], state["schema"])  # type: ignore[misc]
 
     # -- inside ---------------------------------------------------------------------------------------------------------------------------
+
+    def _expect_no_rows(self) -> None:
+        """Rows that Spark did not ask for right after their plan are dropped, and no more are read with plans: tasks read them."""
+        if self._rows is not None:
+            self._rows = None
+            self._early.turn_off()
 
     def _initial(self) -> StreamOffset:
         options, topics = self._options, self._topics.topics

@@ -12,7 +12,7 @@ from sparklog.client.transport import now_us
 from sparklog.model import Micros, Offset, TopicPartition, Uuid
 from sparklog.spark import plan
 from sparklog.spark.offsets import PartitionOffsets, StreamOffset
-from sparklog.spark.options import Options, WhenLost
+from sparklog.spark.options import Options
 from sparklog.spark.plan import Loss, OffsetRange
 from sparklog.spark.sizes import Observed, SizeEstimates
 from sparklog.spark.topics import SubscribedTopics, TopicsNow
@@ -69,7 +69,7 @@ class StreamTopics:
             # A new leader may for a moment not know how far its log could be read; only what stays behind is a loss.
             self._pause_s(self._options.fetch_retry_ms / 1000)
             self._list(is_look_due=True)
-        if is_first and self._options.data_loss is WhenLost.FAIL:
+        if is_first:
             self._require_named(current)
 
     def losses(self, current: StreamOffset) -> list[Loss]:
@@ -158,9 +158,9 @@ class StreamTopics:
         return now
 
     def _require_named(self, current: StreamOffset) -> None:
-        """Topics that are named, not there and not in the checkpoint either were never there."""
+        """Topics that are named, not there and not in the checkpoint either were never there: an error, where one that is gone is loss."""
         assert self._now is not None
         named = self._options.subscribe or tuple(tp.topic for tp in self._options.assign or ())
-        known = {tp.topic for tp in (*self._now.partitions, *current.reached)}
+        known = {tp.topic for tp in (*self._now.partitions, *current.reached, *current.lost)}
         if any(topic not in known for topic in named):
             self.topics.look(is_strict=True)

@@ -12,7 +12,7 @@ from sparklog.errors import BrokerError
 from sparklog.model import ZERO_UUID, Offset, TopicPartition, Uuid
 from sparklog.spark import positions
 from sparklog.spark.offsets import PartitionOffsets
-from sparklog.spark.options import Options, WhenLost
+from sparklog.spark.options import Options
 from sparklog.spark.positions import Position
 
 
@@ -31,19 +31,14 @@ class SubscribedTopics:
         self._options = options
         self._admin: Admin | None = None
 
-    def look(self, *, is_strict: bool | None = None) -> TopicsNow:
-        """Every partition that is read. What is named and not there is left out, or raises UnknownTopic.
-
-        Strictly: unless the user said to go on with what is left, that is an error.
-        """
-        if is_strict is None:
-            is_strict = self._options.data_loss is WhenLost.FAIL
+    def look(self, *, is_strict: bool = True) -> TopicsNow:
+        """Every partition that is read. What is named and not there raises UnknownTopic; where this is not strict, it is left out."""
         topics = self._topics(is_strict=is_strict)
         there = {TopicPartition(topic.name, p.partition) for topic in topics for p in topic.partitions}
         if self._options.assign is not None:
             missing = [str(tp) for tp in self._options.assign if tp not in there]
             if missing and is_strict:
-                raise UnknownTopic(f"no such partition: {', '.join(missing)}")
+                raise UnknownTopic(f"option 'assign' names what does not exist: no such partition: {', '.join(missing)}")
             there.intersection_update(self._options.assign)
         read = {tp.topic for tp in there}
         ids = {t.name: t.topic_id for t in topics if t.name in read and t.topic_id != ZERO_UUID}
@@ -114,9 +109,10 @@ class SubscribedTopics:
         names = self._options.subscribe or tuple(dict.fromkeys(tp.topic for tp in self._options.assign or ()))
         try:
             return list(self._client().describe_topics(names).values())
-        except UnknownTopic:
+        except UnknownTopic as error:
             if is_strict:
-                raise
+                option = "assign" if self._options.subscribe is None else "subscribe"
+                raise UnknownTopic(f"option {option!r} names what does not exist: {error}") from None
         every = self._client().list_topics(include_internal=True)
         return [every[name] for name in names if name in every]
 

@@ -36,6 +36,7 @@ from sparklog.spark.rows import (
     rows_by_topic,
     written_columns,
 )
+from sparklog.spark.shipping import Portable
 from sparklog.spark.workers import settle
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ ROWS_PER_BATCH = 10_000
 _INT_MAX = 2**31 - 1
 
 
-class BatchSink(DataSourceArrowWriter):
+class BatchSink(Portable, DataSourceArrowWriter):
     """Appends a DataFrame."""
 
     def __init__(self, options: Options, schema: StructType, delivery: Delivery | None = None) -> None:
@@ -71,7 +72,7 @@ class BatchSink(DataSourceArrowWriter):
         self._delivery.abort(messages, NO_BATCH)
 
 
-class StreamSink(DataSourceStreamArrowWriter):
+class StreamSink(Portable, DataSourceStreamArrowWriter):
     """Appends each micro-batch."""
 
     def __init__(self, options: Options, schema: StructType, delivery: Delivery | None = None) -> None:

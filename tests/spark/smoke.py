@@ -108,6 +108,23 @@ class Walk:
         expect(query.awaitTermination(SECONDS_MAX), True)
         self._expect_each_once("four", COUNT + 10)
 
+    def rows_come_with_the_plan_where_the_order_of_calls_is_the_tested_one(self) -> None:
+        """A stream reads few records where it plans them: no task asks for records that are gone from the log by then."""
+        from sparklog.spark.early_rows import is_order_tested
+
+        expect(is_order_tested(), True)
+        self.spark.sql("SELECT 'a' AS value").write.format("sparklog").options(**self._at(topic="early")).mode("append").save()
+        servers, values = self.servers, self.directory / "values"
+
+        def take(batch: Any, _: int) -> None:
+            with Admin(bootstrap_servers=servers) as admin:
+                admin.delete_records({TopicPartition("early", 0): 1})
+            values.write_text(str([bytes(row.value) for row in batch.select("value").collect()]))
+
+        writer = self._stream("early").writeStream.foreachBatch(take).option("checkpointLocation", str(self.directory / "early"))
+        expect(writer.trigger(availableNow=True).start().awaitTermination(SECONDS_MAX), True)
+        expect(values.read_text(), "[b'a']")
+
     def views_in_sql(self) -> None:
         """A topic as a view, written and read."""
         self.spark.sql(f"CREATE TEMPORARY VIEW board USING sparklog OPTIONS (`{BOOTSTRAP}` '{self.servers}', subscribe 'sql', topic 'sql')")
@@ -195,14 +212,16 @@ def spark_of(directory: Path, *, connect: bool) -> Any:
     return builder.getOrCreate()
 
 
-def main(servers: str | None, *, connect: bool) -> int:
+def main(servers: str | None, *, connect: bool, shipped: str | None) -> int:
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         servers = servers or stack.enter_context(embedded()).bootstrap_servers
         spark = spark_of(Path(name), connect=connect)
+        if shipped:
+            spark.addArtifacts(shipped, pyfile=True)
         sparklog.register(spark)
         walk = Walk(spark, servers, Path(name))
         with Admin(bootstrap_servers=servers) as admin:
-            admin.create_topics({"one": 3, "two": 2, "three": 1, "four": 2, "json": 1, "once": 1, "sql": 1, "sql2": 1})
+            admin.create_topics({"one": 3, "two": 2, "three": 1, "four": 2, "json": 1, "once": 1, "early": 1, "sql": 1, "sql2": 1})
         steps: list[Callable[[], None]] = [
             walk.batch_write_and_read,
             walk.decoded_values,
@@ -210,11 +229,12 @@ def main(servers: str | None, *, connect: bool) -> int:
             walk.processing_time_until_stopped,
             walk.a_batch_written_again_counts_once,
             walk.a_task_that_fails_counts_once,
+            walk.rows_come_with_the_plan_where_the_order_of_calls_is_the_tested_one,
             walk.views_in_sql,
             walk.tables_in_sql,
             walk.tables_with_columns_in_sql,
         ]
-        told = f"Spark {spark.version}{' Connect' if connect else ''}, Python {sys.version.split()[0]}"
+        told = f"Spark {spark.version}{' Connect' if connect else ''}{', shipped' if shipped else ''}, Python {sys.version.split()[0]}"
         for step in steps:
             step()
             print(f"{told}: {step.__name__}", flush=True)
@@ -227,5 +247,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--bootstrap", help="host:port of a broker that is there and knows no topics yet")
     parser.add_argument("--connect", action="store_true")
+    parser.add_argument("--shipped", metavar="ZIP", help="a zip file of sparklog for Spark's processes, where it is not installed")
     chosen = parser.parse_args()
-    sys.exit(main(chosen.bootstrap, connect=chosen.connect))
+    sys.exit(main(chosen.bootstrap, connect=chosen.connect, shipped=chosen.shipped))

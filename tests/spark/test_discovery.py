@@ -82,10 +82,10 @@ def test_the_source_imports_on_a_spark_without_read_limits_and_arrow_streams(tmp
     assert run(sys.executable, "-c", code, str(PROJECT), cwd=tmp_path) == "True [[{'value': 'a'}]]\n"
 
 
-@pytest.mark.parametrize("missing", ["pyspark", "pyarrow"])
+@pytest.mark.parametrize("missing", ["pyspark", "pyarrow", "msgspec", "zstandard"])
 def test_who_registers_without_what_it_needs_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
     monkeypatch.setitem(sys.modules, missing, None)
-    with pytest.raises(ImportError, match=rf"\({missing} missing\): pip install 'sparklog\[spark,local-spark\]'"):
+    with pytest.raises(ImportError, match=rf"not installed: {missing}: pip install 'sparklog\[spark,local-spark\]'"):
         sparklog.register(None)  # type: ignore[arg-type]
 
 

@@ -1,5 +1,6 @@
 """Tiny micro-batches are read where they are planned, and give what tasks give."""
 
+import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,9 @@ from typing import Any
 import pytest
 from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper as GivesRows
+from pyspark.sql.streaming import python_streaming_source_runner as runner
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -76,6 +79,67 @@ def test_spark_takes_a_reader_for_one_with_rows_until_it_has_given_them(servers:
     assert [row["value"] for row in rows] == [b"a", b"b", b"c"]
     assert not isinstance(reader, GivesRows)
     assert [row for batch in reader.read(tasks[0]) for row in batch.to_pylist()] == rows
+
+
+def test_rows_are_off_by_the_option(servers: str, make_topic: MakeTopic) -> None:
+    topic = make_topic()
+    filled(servers, topic, [b"a"])
+    assert early(servers).read(task(topic, 0, 1)) is not None
+    assert early(servers, earlyRows="off").read(task(topic, 0, 1)) is None
+
+
+def test_rows_that_spark_does_not_ask_for_right_after_the_plan_are_off_from_then_on(
+    servers: str, make_topic: MakeTopic, make_reader: Any
+) -> None:
+    topic = make_topic()
+    filled(servers, topic, [b"a"])
+    reader = make_reader(topic)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    reader.partitions(start, end)
+    assert isinstance(reader, GivesRows)
+    assert reader.latestOffset(end, reader.getDefaultReadLimit()) == end
+    assert not isinstance(reader, GivesRows)
+    reader.partitions(start, end)
+    assert not isinstance(reader, GivesRows)
+
+
+def test_rows_are_off_where_spark_asks_in_another_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert early_rows.is_order_tested()
+
+    def partitions_func(reader: Any, start: Any, end: Any) -> Any:
+        return reader.getCache(start, end), reader.partitions(start, end)
+
+    monkeypatch.setattr(runner, "partitions_func", partitions_func)
+    assert not early_rows.is_order_tested()
+    monkeypatch.delattr(runner, "partitions_func")
+    assert not early_rows.is_order_tested()
+
+
+def test_spark_asks_a_reader_in_the_order_that_rows_rely_on() -> None:
+    """The contract with the function of PySpark that plans micro-batches, in the version that is installed."""
+    asked: list[str] = []
+
+    class Recorder:
+        def partitions(self, start: Any, end: Any) -> list[InputPartition]:
+            asked.append(f"partitions {start} {end}")
+            return [InputPartition(1)]
+
+        def getCache(self, start: Any, end: Any) -> Iterator[Any]:  # noqa: N802
+            asked.append(f"getCache {start} {end}")
+            return iter(())
+
+        @property  # type: ignore[misc]
+        def __class__(self) -> type:
+            asked.append("is it the wrapper?")
+            return GivesRows
+
+    sent = io.BytesIO()
+    for offset in (b"1", b"2"):
+        sent.write(len(offset).to_bytes(4, "big") + offset)
+    sent.seek(0)
+    runner.partitions_func(Recorder(), None, StructType([]), 10, sent, io.BytesIO())  # type: ignore[arg-type]
+    assert asked == ["partitions 1 2", "is it the wrapper?", "getCache 1 2"]
 
 
 def test_a_plan_of_several_tasks_and_a_plan_of_nothing_have_no_rows(servers: str, make_topic: MakeTopic, make_reader: Any) -> None:

@@ -1,10 +1,13 @@
 """The options of the data source: what is understood, and what a user is told who gets one wrong. No Spark here."""
 
+import warnings
+
 import pytest
 
 from sparklog.errors import SettingsError
 from sparklog.model import TopicPartition
-from sparklog.spark.options import Options, WhenLost, definitions, refused, without_effect
+from sparklog.spark.foreign_keys import refused, without_effect
+from sparklog.spark.options import Options, WhenLost, definitions
 from sparklog.spark.positions import LATEST, AtTime, ByOffset, ByTimestamp
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
@@ -48,8 +51,30 @@ def test_a_misspelt_option_is_refused_with_the_nearest_one() -> None:
     assert refusal(startingofsets="earliest") == "unknown option 'startingofsets'; did you mean 'startingOffsets'?"
 
 
-def test_an_option_like_no_other_is_refused_with_all_that_exist() -> None:
-    assert "known are kafka.bootstrap.servers, subscribe," in refusal(zzz="1")
+@pytest.mark.parametrize("name", ["sparklog.zzz", "kafkaConsumer.zzz", "fetchOffset.zzz"])
+def test_an_unknown_option_with_a_prefix_of_ours_or_of_kafkas_is_refused_with_all_that_exist(name: str) -> None:
+    assert "known are kafka.bootstrap.servers, subscribe," in refusal(**{name: "1"})
+
+
+@pytest.mark.parametrize("name", ["vendor.query.tag", "__platform_token", "pipelineid", "badrecordspath", "rescuedDataColumn", "user"])
+def test_a_key_that_a_platform_adds_warns_once_and_fails_nothing(name: str) -> None:
+    with pytest.warns(UserWarning, match=f"option '{name}' is not one of sparklog and has no effect"):
+        Options.parse({**SERVERS, name: "x"})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Options.parse({**SERVERS, name: "x"})
+
+
+@pytest.mark.parametrize("name", ["kafka.sasl.jaas.config", "kafka.SASL.mechanism", "kafka.ssl.truststore.location"])
+def test_a_lone_security_setting_is_refused_since_it_would_secure_nothing(name: str) -> None:
+    assert f"option {name!r} cannot be set: it would secure nothing" in refusal(**{name: "x"})
+
+
+def test_a_partitioner_is_refused_and_the_column_named() -> None:
+    for name in ("kafka.partitioner.class", "kafka.partitioner.ignore.keys"):
+        assert refusal(**{name: "x"}) == (
+            f"option {name!r} cannot be set: it would have no effect on where records go: write a column `partition`"
+        )
 
 
 @pytest.mark.parametrize(

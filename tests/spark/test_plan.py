@@ -260,6 +260,12 @@ def test_a_tiny_micro_batch_is_one_task_unless_tasks_were_asked_for() -> None:
     assert plan.tasks([], **sized) == []
 
 
+def test_tiny_ranges_share_tasks_and_large_ones_have_their_own() -> None:
+    ranges = [piece(A, 0, 4), piece(B, 0, 4), piece(C, 0, 20), piece(A, 50, 54), piece(B, 50, 54), piece(C, 50, 54)]
+    dealt = plan.tasks(ranges, per_offset=lambda _: 100.0, tiny_bytes=1000)
+    assert dealt == [tuple(ranges[:2]), (ranges[2],), tuple(ranges[3:5]), (ranges[5],)]
+
+
 def test_a_huge_range_in_tiny_pieces_is_refused_with_the_options_to_change() -> None:
     huge = [piece(A, 0, 2**62)]
     with pytest.raises(

@@ -1,7 +1,6 @@
 """The planning of streams against a broker, by the calls that Spark makes, without Spark's JVM."""
 
 import json
-import pickle
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from tests.spark.conftest import MakeTopic
 
 pytest.importorskip("pyspark.sql.streaming.datasource", reason="needs Spark 4.2")
 
+from pyspark import cloudpickle
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from sparklog.client.failures import UnknownTopic
@@ -350,7 +350,7 @@ def test_an_older_spark_that_tells_neither_start_nor_limit_is_served(servers: st
 def test_a_reader_travels_to_executors_whatever_it_has_open(servers: str, make_topic: MakeTopic, make_reader: Any) -> None:
     reader = make_reader(make_topic())
     step(reader, reader.initialOffset())
-    assert isinstance(pickle.loads(pickle.dumps(reader)), StreamReader)
+    assert isinstance(cloudpickle.loads(cloudpickle.dumps(reader)), StreamReader)
 
 
 def test_a_batch_frame_bound_late_sees_what_came_after_it_was_planned(servers: str, make_topic: MakeTopic) -> None:

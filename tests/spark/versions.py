@@ -2,10 +2,12 @@
 
 `.venvs/spark-<version>/` gets the newest pyspark of that line, sparklog's wheel from dist/ (`make wheels`) and what the wheel's extra
 `spark` names, which is pyarrow: nothing else, so that no source tree and no forgotten package helps. There `smoke.py` walks through it,
-against a broker that runs here. Ends with 1 if any version fails; the log of each is build/spark-<version>.log.
+against a broker that runs here: once with sparklog uninstalled and shipped with the session as a zip file, once with the wheel. Ends with
+1 if any version fails; the logs are build/spark-<version>-<how>.log.
 """
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,6 +19,7 @@ from sparklog import embedded
 PROJECT = Path(__file__).resolve().parents[2]
 VERSIONS = ("4.0", "4.1", "4.2", "4.3")
 SECONDS_MAX = 600
+SMOKE = PROJECT / "tests" / "spark" / "smoke.py"
 
 
 def main(versions: list[str]) -> int:
@@ -27,15 +30,26 @@ def main(versions: list[str]) -> int:
 
 
 def tried(version: str) -> bool:
-    """Whether sparklog works on this line of Spark; says so."""
-    began = time.monotonic()
+    """Whether sparklog works on this line of Spark; prints the verdict."""
     python = environment(version)
-    log = PROJECT / "build" / f"spark-{version}.log"
+    with tempfile.TemporaryDirectory() as elsewhere:
+        zip_file = shutil.copy(wheel(), Path(elsewhere) / "sparklog.zip")
+        uninstall(python)
+        by_zip = f"import runpy, sys; sys.path.insert(0, {str(zip_file)!r}); runpy.run_path({str(SMOKE)!r}, run_name='__main__')"
+        is_shipped_tried = walked(version, "shipped", [python, "-P", "-c", by_zip, "--shipped", zip_file], elsewhere)
+        install_wheel(python)
+        return walked(version, "installed", [python, "-P", SMOKE], elsewhere) and is_shipped_tried
+
+
+def walked(version: str, how: str, command: list[str | Path], elsewhere: str) -> bool:
+    """Whether the smoke test ends well; prints the verdict."""
+    began = time.monotonic()
+    log = PROJECT / "build" / f"spark-{version}-{how}.log"
     log.parent.mkdir(exist_ok=True)
-    shown = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    with log.open("w") as output, embedded() as broker, tempfile.TemporaryDirectory() as elsewhere:
+    shown = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"PYSPARK_PYTHON": str(command[0])}
+    with log.open("w") as output, embedded() as broker:
         child = subprocess.run(
-            [python, "-P", PROJECT / "tests" / "spark" / "smoke.py", "--bootstrap", broker.bootstrap_servers],
+            [*command, "--bootstrap", broker.bootstrap_servers],
             cwd=elsewhere,
             env=shown,
             stdout=output,
@@ -44,23 +58,36 @@ def tried(version: str) -> bool:
             check=False,
         )
     told = [line for line in log.read_text().splitlines() if line.startswith("Spark ")]
-    verdict = told[-1] if child.returncode == 0 else f"Spark {version}: FAILED, {log.relative_to(PROJECT)} tells why"
+    is_well = child.returncode == 0 and bool(told)
+    verdict = told[-1] if is_well else f"Spark {version} {how}: FAILED, see {log.relative_to(PROJECT)}"
     print(f"{verdict} ({time.monotonic() - began:.0f} s)", flush=True)
-    return child.returncode == 0
+    return is_well
 
 
 def environment(version: str) -> Path:
-    """The Python of the environment for this line of Spark, made where it is not there yet, with the newest wheel."""
+    """The Python of the environment for this line of Spark, made where it is not there yet, with what the wheel needs."""
     directory = PROJECT / ".venvs" / f"spark-{version}"
     python = directory / "bin" / "python"
-    pip: list[str | Path] = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     if not (directory / "settled").exists():
         subprocess.run([sys.executable, "-m", "venv", "--clear", directory], check=True)
-        subprocess.run([*pip, f"pyspark=={version}.*"], check=True)
+        subprocess.run([*pip(python), "install", f"pyspark=={version}.*"], check=True)
         (directory / "settled").touch()
-    subprocess.run([*pip, f"{wheel()}[spark]"], check=True)
-    subprocess.run([*pip, "--force-reinstall", "--no-deps", wheel()], check=True)
+    subprocess.run([*pip(python), "install", f"{wheel()}[spark]"], check=True)
     return python
+
+
+def install_wheel(python: Path) -> None:
+    """Put this wheel there, whatever version is installed."""
+    subprocess.run([*pip(python), "install", "--force-reinstall", "--no-deps", wheel()], check=True)
+
+
+def uninstall(python: Path) -> None:
+    """Take sparklog away, and leave the packages that it needs."""
+    subprocess.run([*pip(python), "uninstall", "--yes", "sparklog"], check=True)
+
+
+def pip(python: Path) -> list[str | Path]:
+    return [python, "-m", "pip", "--quiet", "--disable-pip-version-check"]
 
 
 def wheel() -> Path:

@@ -1,0 +1,90 @@
+"""Keys among a query's options that are no option of ours: let through, refused with the remedy, or warned of.
+
+Keys that Spark adds by itself are let through, and so are those of Spark's own Kafka connector that change nothing here. A key that would
+change where records go or how they are secured, and does not, is refused. An unknown key is refused where it is close to the name of an
+option or has a prefix of ours or of Kafka's connector: a misspelt option that is silently ignored costs an afternoon. Any other one may
+have been added by the platform that runs the query, and warns.
+"""
+
+import warnings
+from collections.abc import Mapping
+from difflib import get_close_matches
+from types import MappingProxyType
+from typing import Final
+
+from sparklog.errors import SettingsError
+
+_INJECTED_BY_SPARK: Final = frozenset(
+    {"path", "paths", "queryname", "outputmode", "provider", "serialization.format", "header", "timezone"}
+)
+"""Keys Spark puts beside the user's own: `load(path)`, `save(path)`, `writeStream`, and the catalog for tables."""
+
+_WITHOUT_EFFECT: Mapping[str, str] = MappingProxyType(
+    {
+        "groupIdPrefix": "no consumer group is joined to read; `groupId` names one to commit to",
+        "kafkaConsumer.pollTimeoutMs": "how long a read waits for records is told by `kafka.default.api.timeout.ms`",
+    }
+)
+"""Known to Spark's Kafka connector, and nothing here depends on them."""
+_PASSED_OVER: Final = frozenset(name.lower() for name in _WITHOUT_EFFECT)
+
+_FORBIDDEN: Mapping[str, str] = MappingProxyType(
+    {
+        "kafka.auto.offset.reset": "where a query starts is told by startingOffsets, and data that is gone is never skipped unasked",
+        "kafka.key.deserializer": "keys arrive as binary; cast or decode the column in Spark",
+        "kafka.value.deserializer": "values arrive as binary; cast or decode the column in Spark",
+        "kafka.key.serializer": "keys are written as they are; make the column a string or binary",
+        "kafka.value.serializer": "values are written as they are; make the column a string or binary",
+        "kafka.enable.auto.commit": "Spark keeps the offsets in its checkpoint",
+        "kafka.interceptor.classes": "interceptors could change records between Spark and the log",
+        "kafka.partitioner.class": "it would have no effect on where records go: write a column `partition`",
+        "kafka.partitioner.ignore.keys": "it would have no effect on where records go: write a column `partition`",
+    }
+)
+_NO_SECURITY: Final = (
+    "it would secure nothing, since sparklog reaches brokers without TLS and SASL: leave it out and name a plaintext listener, on a network"
+    " that you trust"
+)
+_FORBIDDEN_PREFIXES: Mapping[str, str] = MappingProxyType({"kafka.sasl.": _NO_SECURITY, "kafka.ssl.": _NO_SECURITY})
+_OUR_PREFIXES: Final = ("sparklog.", "kafka", "fetchoffset.")
+"""An unknown key that begins so is meant for this format."""
+_CLOSE: Final = 0.7
+"""How much of an option's name an unknown key shares that is taken for a misspelling, as difflib counts it."""
+_warned: set[str] = set()
+
+
+def is_let_through(key: str) -> bool:
+    """Whether Spark adds the key by itself, or it is one of its Kafka connector without effect here."""
+    return key.lower() in _INJECTED_BY_SPARK or key.lower() in _PASSED_OVER
+
+
+def refuse_forbidden(key: str) -> None:
+    """Raises SettingsError for a key that cannot be set."""
+    lower = key.lower()
+    why = _FORBIDDEN.get(lower) or next((why for prefix, why in _FORBIDDEN_PREFIXES.items() if lower.startswith(prefix)), None)
+    if why is not None:
+        raise SettingsError(f"option {key!r} cannot be set: {why}")
+
+
+def refuse_or_warn(key: str, options: Mapping[str, str]) -> None:
+    """Raises SettingsError for an unknown key that is likely meant for this format, else warns; `options` are names by their lower case."""
+    lower = key.lower()
+    near = get_close_matches(lower, options, n=1, cutoff=_CLOSE)
+    if near:
+        raise SettingsError(f"unknown option {key!r}; did you mean {options[near[0]]!r}?")
+    if lower.startswith(_OUR_PREFIXES):
+        known = ", ".join(dict.fromkeys(options.values()))
+        raise SettingsError(f"unknown option {key!r}; known are {known} and kafka.* for the client")
+    if lower not in _warned:
+        _warned.add(lower)
+        warnings.warn(f"option {key!r} is not one of sparklog and has no effect", UserWarning, stacklevel=4)
+
+
+def without_effect() -> Mapping[str, str]:
+    """Options of Spark's Kafka connector that are let through, and why nothing comes of them."""
+    return _WITHOUT_EFFECT
+
+
+def refused() -> Mapping[str, str]:
+    """Options that cannot be set, and why; a name that ends with `*` stands for all that begin so."""
+    return {**_FORBIDDEN, **{f"{prefix}*": why for prefix, why in _FORBIDDEN_PREFIXES.items()}}
