@@ -12,7 +12,7 @@ from collections.abc import Callable
 from heapq import heappop
 from typing import cast
 
-from sparklog.effects import Disconnect, Effect, Reply, release, retain
+from sparklog.effects import Chunk, Disconnect, Effect, Reply, release, retain
 from sparklog.errors import DecodeError
 from sparklog.model import Instant, Micros, SessionId, Ticket, Uuid, earlier
 from sparklog.wire.api_keys import API_VERSIONS

@@ -5,7 +5,6 @@ the table of open descriptors, so that none is closed between being looked up an
 """
 
 import contextlib
-import ctypes
 import os
 import shutil
 import stat
@@ -19,10 +18,7 @@ from threading import Lock, get_ident
 from typing import TypeVar
 
 from .door import Buffer, DirectoryInUse, DiskFile, OutOfDescriptors, StorageError
-from .failures import OUT_OF_DESCRIPTORS
-from .failures import Storage as _Storage
-from .failures import storage_error as _storage_error
-from .failures import unless_gone as _unless_gone
+from .failures import OUT_OF_DESCRIPTORS, Storage, storage_error, unless_gone
 from .syscalls import sync_descriptor, syncfs, take_lock
 
 OPEN_FILES_MAX = 512
@@ -127,7 +123,7 @@ class OsFile:
     def truncate(self, size: int) -> None:
         """Cut the file to `size` bytes, which must not exceed what it has."""
         assert size <= self.size, self.path
-        with _Storage(self.path, "truncate"):
+        with Storage(self.path, "truncate"):
             os.ftruncate(self.fileno(), size)
         self.size = size
 
@@ -191,7 +187,7 @@ class OsDisk:
 
     def open(self, path: str, *, create: bool = False) -> OsFile:
         """Open for appending and reading; with `create`, a missing file is made empty."""
-        with _Storage(path, "open"):
+        with Storage(path, "open"):
             try:
                 return OsFile(self, path, os.stat(path).st_size)  # noqa: PTH116 (thousands of times at a start: Path takes most of it)
             except FileNotFoundError:
@@ -265,7 +261,7 @@ class OsDisk:
             raise StorageError(file.path, "open", "the file was closed meanwhile")
         if flags is None:
             flags = os.O_RDONLY if self._is_read_only else os.O_RDWR
-        with _Storage(file.path, "open"):
+        with Storage(file.path, "open"):
             return os.open(file.path, flags | os.O_CLOEXEC, 0o644)
 
     def _take_away(self, count_max: int) -> None:
@@ -286,7 +282,7 @@ class OsDisk:
 
     def read(self, path: str) -> bytes | None:
         """A small file, whole; None if there is none."""
-        with _Storage(path, "read"):
+        with Storage(path, "read"):
             try:
                 with self._with_descriptor(lambda: open(path, "rb", buffering=0)) as file:  # noqa: PTH123
                     return file.readall()
@@ -324,20 +320,20 @@ class OsDisk:
         if is_lasting:
             self.rename_all([(old, new)])
             return
-        with _Storage(old, "rename"):
+        with Storage(old, "rename"):
             os.rename(old, new)  # noqa: PTH104 (the words of the system call)
 
     def rename_all(self, moves: Sequence[tuple[str, str]]) -> None:
         """Rename (from, to) in this order and sync the parent directories once: a crash before it returns may undo any of them."""
         for old, new in moves:
-            with _Storage(old, "rename"):
+            with Storage(old, "rename"):
                 os.rename(old, new)  # noqa: PTH104 (the words of the system call)
         for parent in dict.fromkeys(_parent(new) for _, new in moves):
             self._sync_directory(parent)
 
     def size(self, path: str) -> int:
         """How many bytes a file holds; 0 if there is none of that name."""
-        with _Storage(path, "stat"):
+        with Storage(path, "stat"):
             try:
                 found = os.stat(path)  # noqa: PTH116 (as in `open`)
             except (FileNotFoundError, NotADirectoryError):
@@ -349,7 +345,7 @@ class OsDisk:
         parents: dict[str, None] = {}
         for path in paths:
             target = Path(path)
-            with _Storage(path, "remove"), contextlib.suppress(FileNotFoundError):
+            with Storage(path, "remove"), contextlib.suppress(FileNotFoundError):
                 if target.is_dir() and not target.is_symlink():
                     self._with_descriptor(partial(shutil.rmtree, target))
                     parents = {one: None for one in parents if one != path and not one.startswith(f"{path}/")}
@@ -361,7 +357,7 @@ class OsDisk:
 
     def list(self, directory: str) -> list[str]:
         """The names in a directory, sorted; empty if it is missing, or none."""
-        with _Storage(directory, "list"):
+        with Storage(directory, "list"):
             try:
                 return sorted(self._with_descriptor(lambda: os.listdir(directory)))  # noqa: PTH208
             except (FileNotFoundError, NotADirectoryError):
@@ -369,7 +365,7 @@ class OsDisk:
 
     def room(self, directory: str) -> tuple[int, int]:
         """(total, usable) bytes of the file system that a directory lies in; usable by us, who are not the superuser."""
-        with _Storage(directory, "statvfs"):
+        with Storage(directory, "statvfs"):
             found = os.statvfs(directory)
         return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
 
@@ -380,7 +376,7 @@ class OsDisk:
             missing = [path]
             while missing:
                 directory = missing[-1]
-                with _Storage(directory, "mkdir"):
+                with Storage(directory, "mkdir"):
                     try:
                         os.mkdir(directory)  # noqa: PTH102 (a thousand at a time: Path takes as long as the call)
                     except FileNotFoundError:
@@ -414,7 +410,7 @@ class OsDisk:
                 parents[_parent(file.path)] = None
         if len(parents) <= SYNC_ONE_BY_ONE_MAX or not self._sync_file_system(list(parents)):
             for parent in parents:
-                with _unless_gone(parent):
+                with unless_gone(parent):
                     self._sync_directory(parent)
         for file in own:
             file._has_new_name = False
@@ -425,19 +421,19 @@ class OsDisk:
                 return os.dup(file._fd) if file._fd >= 0 else os.open(file.path, os.O_RDWR | os.O_CLOEXEC)
 
         fd = _CLOSED
-        with _unless_gone(file.path), _Storage(file.path, "sync"):
+        with unless_gone(file.path), Storage(file.path, "sync"):
             fd = self._with_descriptor(duplicated)
         if fd == _CLOSED:
             return
         try:
-            with _Storage(file.path, "sync"):
+            with Storage(file.path, "sync"):
                 sync_descriptor(fd)
         finally:
             os.close(fd)
 
     def _put_in_place(self, file: OsFile) -> None:
         assert file._place is not None
-        with _unless_gone(file.path), _Storage(file.path, "rename"):
+        with unless_gone(file.path), Storage(file.path, "rename"):
             os.rename(file.path, file._place)  # noqa: PTH104
             file.path, file._place = file._place, None
 
@@ -450,7 +446,7 @@ class OsDisk:
         directory = next((directory for directory in directories if Path(directory).is_dir()), None)
         if syncfs is None or directory is None:
             return False
-        with _Storage(directory, "sync"):
+        with Storage(directory, "sync"):
             fd = self._directory_descriptor(directory)
             try:
                 return syncfs(fd) == 0
@@ -462,7 +458,7 @@ class OsDisk:
         return self._with_descriptor(lambda: os.open(directory, flags))
 
     def _sync_directory(self, directory: str) -> None:
-        with _Storage(directory, "sync"):
+        with Storage(directory, "sync"):
             fd = self._directory_descriptor(directory or ".")
             try:
                 os.fsync(fd)
@@ -479,7 +475,7 @@ class OsDisk:
         path = f"{directory}/{LOCK_NAME}"
         if self._is_read_only and not Path(path).exists():
             return
-        with _Storage(directory, "lock"):
+        with Storage(directory, "lock"):
             try:
                 fd = take_lock(path, is_read_only=self._is_read_only)
             except BlockingIOError as error:
