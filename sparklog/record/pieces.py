@@ -144,8 +144,10 @@ def _lz4_pieces(data: memoryview, limit: int) -> Iterator[Buffer]:
 
 
 def _zstd_pieces(data: memoryview, limit: int) -> Iterator[Buffer]:
-    if zstandard.frame_content_size(data) > limit:
+    content_bytes = zstandard.frame_content_size(data)  # -1 if the frame does not tell
+    if content_bytes > limit:
         raise too_large("zstd", limit)
+    size = 0
     # A context keeps the window it once needed, so it is not kept.
     frame = zstandard.ZstdDecompressor().decompressobj()
     parts = Parts("zstd", PARTS_FREE)
@@ -159,9 +161,9 @@ def _zstd_pieces(data: memoryview, limit: int) -> Iterator[Buffer]:
             if len(data) - position < _ZSTD_BLOCK_HEADER_BYTES:
                 raise DecodeError("zstd: the data ends too early")
             header = data[position] | data[position + 1] << 8 | data[position + 2] << 16
-            is_last, kind, size = bool(header & 1), header >> 1 & 3, header >> 3
-            position += _ZSTD_BLOCK_HEADER_BYTES + (1 if kind == 1 else size)  # a run takes one byte
-            bound += _ZSTD_BLOCK_BYTES_MAX if kind == 2 else size
+            is_last, kind, block_bytes = bool(header & 1), header >> 1 & 3, header >> 3
+            position += _ZSTD_BLOCK_HEADER_BYTES + (1 if kind == 1 else block_bytes)  # a run takes one byte
+            bound += _ZSTD_BLOCK_BYTES_MAX if kind == 2 else block_bytes
             blocks += 1
             if blocks > PARTS_FREE:
                 break
@@ -172,10 +174,13 @@ def _zstd_pieces(data: memoryview, limit: int) -> Iterator[Buffer]:
         piece = frame.decompress(data[begin:position])
         begin = position
         parts.count(blocks, len(piece))
+        size += len(piece)
         if piece:
             yield piece
     if not frame.eof:
         raise DecodeError("zstd: the data ends too early")
+    if 0 <= content_bytes != size:
+        raise DecodeError(f"zstd: {size} bytes come out where {content_bytes} are promised")
     if position < len(data):
         raise DecodeError("zstd: bytes after the frame")
 
