@@ -194,19 +194,32 @@ def _synonyms(name: str, names: Iterable[str], layers: Layers) -> list[ConfigSyn
 
 
 def _places(names: list[str], layers: Layers) -> list[ConfigSynonym]:
+    given = layers.static.given
+    told_otherwise = {name: value for name in names if name in _AS_IN_FORCE and (value := _in_force(name, layers)) is not None}
     places: list[tuple[Mapping[str, str], Source]] = [
         (layers.broker, Source.DYNAMIC_BROKER),
         (layers.cluster, Source.DYNAMIC_CLUSTER),
-        (layers.static.given, Source.STATIC_BROKER),
+        ({**given, **told_otherwise} if told_otherwise else given, Source.STATIC_BROKER),
         ({one: value for one in names if (value := default_of(one)) is not None}, Source.DEFAULT),
     ]
     return [ConfigSynonym(one, texts[one], source) for texts, source in places for one in names if one in texts]
 
 
 def _shown(name: str, layers: Layers) -> str | None:
+    in_force = _in_force(name, layers) if name in _AS_IN_FORCE else None
+    return layers.text(name) if in_force is None else in_force
+
+
+_AS_IN_FORCE = frozenset(("listeners", "advertised.listeners", "broker.id"))
+
+
+def _in_force(name: str, layers: Layers) -> str | None:
+    """What a key that was given, or another in its place, comes to: ports that were bound, and node.id for the older broker.id."""
     settings: BrokerSettings = layers.static
-    if name == "listeners":  # with the ports that were bound
+    if name == "listeners" and name in settings.given:
         return ",".join(map(str, settings.listeners))
-    if name == "advertised.listeners" and settings.advertised_listeners_given is not None:
+    if name == "advertised.listeners" and name in settings.given:
         return ",".join(map(str, settings.advertised_listeners))
-    return layers.text(name)
+    if name == "broker.id" and name not in settings.given and "node.id" in settings.given:
+        return str(settings.node_id)
+    return None

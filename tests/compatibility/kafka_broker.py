@@ -21,7 +21,8 @@ START_S_MAX = 40
 class RealKafka:
     """Its data directory outlives each process: `running` may be entered again and again."""
 
-    def __init__(self, root: Path, more: Mapping[str, object] | None = None) -> None:
+    def __init__(self, root: Path, more: Mapping[str, object] | None = None, *, features: Mapping[str, int] | None = None) -> None:
+        """`features` are finalized at these levels in place of those that a new cluster has."""
         require_kafka_tools()
         self.data_dir = root / "kafka-data"
         self._root = root
@@ -44,7 +45,8 @@ class RealKafka:
             **(more or {}),
         }
         self._conf.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
-        kafka_tool("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", self._conf)
+        levels = [word for name, level in (features or {}).items() for word in ("--feature", f"{name}={level}")]
+        kafka_tool("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", self._conf, *levels)
 
     @contextmanager
     def running(self, *, is_killed: bool = False) -> Iterator[AdminClient]:

@@ -27,6 +27,7 @@ LEADER_ELECTION = "org.apache.kafka.tools.LeaderElectionCommand"
 CLUSTER = "org.apache.kafka.tools.ClusterTool"
 FEATURES = "org.apache.kafka.tools.FeatureCommand"
 TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
+ACLS = "org.apache.kafka.tools.AclCommand"
 
 QUOTA_ENTITIES = (
     ("--entity-type", "users", "--entity-name", "u"),
@@ -182,8 +183,30 @@ def conversation(server: str, work: Path) -> Iterator[tuple[str, str]]:
     yield quotas("describe users", "--describe", "--entity-type", "users")
     yield quotas("describe clients", "--describe", "--entity-type", "clients")
     yield quotas("describe addresses", "--describe", "--entity-type", "ips")
+    yield from without_security(server)
     yield topics("delete", "--delete", "--topic", "a")
     yield topics("delete what is missing", "--delete", "--topic", "missing")
+
+
+def without_security(server: str) -> Iterator[tuple[str, str]]:
+    """Credentials and access rules, by name of the step, at a cluster that has no security."""
+
+    def credentials(name: str, *arguments: str) -> tuple[str, str]:
+        user = ("--entity-type", "users", "--entity-name", "salted")
+        return name, plainly(all_that_is_said(tools.CONFIGS, "--bootstrap-server", server, *arguments[:1], *user, *arguments[1:]), server)
+
+    def rules(name: str, *arguments: str) -> tuple[str, str]:
+        return name, plainly(all_that_is_said(ACLS, "--bootstrap-server", server, *arguments), server)
+
+    yield credentials("set a credential", "--alter", "--add-config", "SCRAM-SHA-256=[iterations=8192,password=p]")
+    yield credentials("set another", "--alter", "--add-config", "SCRAM-SHA-512=[password=p]")
+    yield credentials("set two at once", "--alter", "--add-config", "SCRAM-SHA-256=[password=p],SCRAM-SHA-512=[password=p]")
+    yield credentials("delete a credential", "--alter", "--delete-config", "SCRAM-SHA-512")
+    yield credentials("describe credentials", "--describe")
+    yield credentials("delete it again", "--alter", "--delete-config", "SCRAM-SHA-512")
+    yield rules("list access rules", "--list")
+    yield rules("add an access rule", "--add", "--allow-principal", "User:a", "--operation", "Read", "--topic", "a")
+    yield rules("remove an access rule", "--remove", "--force", "--allow-principal", "User:a", "--operation", "Read", "--topic", "a")
 
 
 def plainly(output: str, server: str) -> str:
@@ -225,6 +248,29 @@ def test_kafkas_tools_print_of_us_what_they_print_of_a_real_kafka(tmp_path: Path
 
 
 # -- clients
+
+
+def test_the_admin_client_of_librdkafka_keeps_scram_credentials_and_is_refused_an_access_rule(live: LiveBroker) -> None:
+    admin = AdminClient({"bootstrap.servers": live.bootstrap_servers})
+    user = live.create("user")
+    mechanism = confluent_kafka.admin.ScramMechanism.SCRAM_SHA_512
+    info = confluent_kafka.admin.ScramCredentialInfo(mechanism, 5000)
+    change = confluent_kafka.admin.UserScramCredentialUpsertion(user, info, b"password", b"salt")
+    admin.alter_user_scram_credentials([change])[user].result(timeout=PATIENCE_S)
+    told = admin.describe_user_scram_credentials([user])[user].result(timeout=PATIENCE_S)
+    assert [(one.mechanism, one.iterations) for one in told.scram_credential_infos] == [(mechanism, 5000)]
+    acls = confluent_kafka.admin
+    rule = acls.AclBinding(
+        acls.ResourceType.TOPIC,
+        "t",
+        acls.ResourcePatternType.LITERAL,
+        "User:a",
+        "*",
+        acls.AclOperation.READ,
+        acls.AclPermissionType.ALLOW,
+    )
+    with pytest.raises(confluent_kafka.KafkaException, match="SECURITY_DISABLED"):
+        admin.create_acls([rule])[rule].result(timeout=PATIENCE_S)
 
 
 def test_the_admin_client_of_librdkafka_creates_with_replicas_written_out_and_describes_the_cluster(live: LiveBroker) -> None:

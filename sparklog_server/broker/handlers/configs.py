@@ -47,7 +47,7 @@ def describe_configs(context: Context, call: Call, request: DescribeConfigsReque
     results = []
     for resource in request.resources:
         result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
-        result.error_message = None
+        result.error_message = ""  # as Kafka has it where there is no error
         key = (resource.resource_type, resource.resource_name)
         try:
             if key in told:
