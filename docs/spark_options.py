@@ -62,8 +62,8 @@ DIFFERENCES = """
   average; single large records exceed them.
 - **`groupId`**: offsets are committed when Spark asks for the next micro-batch and when it says that one is done. The last one before a
   stop is told at the next start. With asynchronous progress tracking the group may run ahead of the checkpoint.
-- **Progress** shows `latestOffset` as `{"behind":{"avg","max","min"},"off":…}`: how far the planned micro-batch stays behind, which the
-  connector has in its metrics.
+- **Progress** shows in `latestOffset` how far the planned micro-batch stays behind, by partition, which the connector has in its metrics:
+  [its keys](spark-traps.md#where-the-lag-of-a-stream-is-shown).
 - **A batch frame** is planned once, with all that is derived from it: act on it again, and it reads the same offsets. Load it anew, or
   set `lateBinding`.
 - **An end beyond the log** in `endingOffsets` is refused at once; so is a start beyond the log in `startingOffsets` of a stream.

@@ -26,10 +26,12 @@ def register(spark: "SparkSession") -> None:
         raise ImportError(f"sparklog.register() needs packages that are not installed: {', '.join(missing)}: {remedy}")
     from pyspark.errors import AnalysisException
 
-    from sparklog.spark.source import SparklogSource
+    from sparklog.spark.source import SparklogSource, SparklogSourceWithoutTables
 
+    # Beside any session catalog but Spark's own, such as Delta's, a table of a Python source is made and cannot be read.
+    has_tables = (spark.conf.get("spark.sql.catalog.spark_catalog", None) or "builtin") == "builtin"
     try:
-        spark.dataSource.register(SparklogSource)
+        spark.dataSource.register(SparklogSource if has_tables else SparklogSourceWithoutTables)
     except AnalysisException as error:
         # Spark 4.0 lets nobody register again what it found by itself, which is this very source.
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":

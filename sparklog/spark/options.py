@@ -24,8 +24,8 @@ E = TypeVar("E", bound=Enum)
 _CLIENT_PREFIX = "kafka."
 _CHECKPOINT = "checkpointlocation"
 _NO_BROKERS = (
-    "option 'kafka.bootstrap.servers' is missing: the brokers to begin with, as host:port,host:port. Only a table made without columns"
-    " remembers its OPTIONS, and no stream that writes into one: say them at each use, FROM name WITH (…), .options(…)"
+    "option 'kafka.bootstrap.servers' is missing, as host:port,host:port. Only a table made without columns remembers its OPTIONS, and no"
+    " stream that writes into one: say them at each use, FROM name WITH (…), .options(…); in place of AS SELECT, INSERT INTO such a table"
 )
 
 

@@ -15,7 +15,7 @@ from sparklog.spark.formats.files import with_schemas
 from sparklog.spark.options import Options
 from sparklog.spark.schema import check_projection, source_schema
 from sparklog.spark.shipping import Portable
-from sparklog.spark.stream_reader import StreamReader
+from sparklog.spark.stream_reader import StreamReader, cause_first
 from sparklog.spark.tables import of_use, remembering, table_options
 
 
@@ -42,6 +42,7 @@ class SparklogSource(Portable, DataSource):
         options = _parsed(of_use(self.options, schema)).for_batch_read()
         return BatchReader(options, check_projection(schema, options))
 
+    @cause_first()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         options = _parsed(of_use(self.options, schema)).for_stream_read()
         return StreamReader(options, check_projection(schema, options))
@@ -59,6 +60,18 @@ class SparklogSource(Portable, DataSource):
         # `overwrite` tells of output mode "complete": each trigger's whole result is appended, as with Spark's Kafka connector.
         # What a schema remembers is here of the table that the rows were read from, never of the one they go to.
         return StreamSink(_parsed(self.options), schema)
+
+
+class SparklogSourceWithoutTables(SparklogSource):
+    """The same beside a session catalog that keeps a table of a Python source in a form that it cannot read."""
+
+    def schema(self) -> StructType:
+        if table_options(self.options):
+            raise SettingsError(
+                "the session catalog (spark.sql.catalog.spark_catalog) cannot read a table of a data source in Python: use a view,"
+                " CREATE TEMPORARY VIEW name USING sparklog OPTIONS (…), which can be read and written"
+            )
+        return super().schema()
 
 
 def _parsed(options: Mapping[str, str]) -> Options:

@@ -8,9 +8,12 @@ Readers are pickled on their way to executors, so they hold options and a schema
 process of the query does a `StreamReader` remember anything, and nothing that it could not ask for again.
 """
 
+import os
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -18,7 +21,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from sparklog.client.standing_fetch import StandingFetch
-from sparklog.errors import SettingsError
+from sparklog.errors import SettingsError, SparklogError
 from sparklog.model import Micros
 from sparklog.spark import plan
 from sparklog.spark.early_rows import EarlyRows, GivesRows
@@ -29,6 +32,7 @@ from sparklog.spark.offsets import OffsetUnreadable, PartitionOffsets, StreamOff
 from sparklog.spark.options import Options, WhenLost
 from sparklog.spark.plan import TINY_BYTES, OffsetRange
 from sparklog.spark.positions import LATEST, ByOffset
+from sparklog.spark.progress import Growth, by_topic, description
 from sparklog.spark.shipping import Portable
 from sparklog.spark.stream_topics import StreamTopics
 
@@ -45,6 +49,25 @@ else:
 
 IDLE_WAIT_US = 50_000
 """How long a stream with nothing to read waits before it answers so; Spark asks again 10 ms later, each time over two processes."""
+
+
+HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
+"""What PySpark looks at in the environment when it sends an exception to the JVM."""
+
+
+@contextmanager
+def cause_first() -> Iterator[None]:
+    """Have PySpark leave out the traceback of a SparklogError, so that the first line of Spark's message has the cause.
+
+    Only in the process that plans a stream, which belongs to the query and ends with the error. Spark's other processes run code of users
+    too, whose tracebacks are theirs.
+    """
+    try:
+        yield
+    except SparklogError:
+        if hasattr(sys.modules["__main__"], "partitions_func"):
+            os.environ[HIDE_TRACEBACK] = "1"
+        raise
 
 
 class StreamReader(Portable, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -66,18 +89,22 @@ class StreamReader(Portable, DataSourceStreamReader, SupportsTriggerAvailableNow
         self._planned: StreamOffset | None = None
         """The end of the last micro-batch, for Spark before 4.2, which does not tell it."""
         self._reported: dict[str, object] | None = None
+        self._growth = Growth()
 
     # -- what Spark calls -----------------------------------------------------------------------------------------------------------------
 
+    @cause_first()
     def initialOffset(self) -> dict[str, object]:  # noqa: N802
         return self._initial().to_json()
 
     def getDefaultReadLimit(self) -> "ReadLimit":  # noqa: N802
         return self._limits.for_spark()
 
+    @cause_first()
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._topics.freeze()
 
+    @cause_first()
     def latestOffset(self, start: dict[str, Any] | None = None, limit: "ReadLimit | None" = None) -> dict[str, object]:  # noqa: N802
         self._expect_no_rows()
         current = self._position(start)
@@ -96,6 +123,7 @@ class StreamReader(Portable, DataSourceStreamReader, SupportsTriggerAvailableNow
     def reportLatestOffset(self) -> dict[str, object] | None:  # noqa: N802
         return self._reported
 
+    @cause_first()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         self._expect_no_rows()
         first, last = StreamOffset.from_json(start), StreamOffset.from_json(end)
@@ -132,6 +160,7 @@ class StreamReader(Portable, DataSourceStreamReader, SupportsTriggerAvailableNow
 
         return record_batches(self._options, self._schema, partition.value)
 
+    @cause_first()
     def commit(self, end: dict[str, Any]) -> None:
         self._expect_no_rows()
         self._group.commit(StreamOffset.from_json(end).reached)
@@ -231,11 +260,18 @@ class StreamReader(Portable, DataSourceStreamReader, SupportsTriggerAvailableNow
         )
 
     def _report(self, end: StreamOffset) -> dict[str, object]:
-        """Where the logs end, and how far behind the next micro-batch will be: what progress shows as `latestOffset`."""
+        """What progress shows as `latestOffset`: what is read, where the logs end, how far behind the micro-batch ends, and how they grow.
+
+        Spark shows neither a description nor metrics of a source in Python, so they stand here; a partition without lag or growth is left
+        out of `lag` and `perSecond`.
+        """
         ends: PartitionOffsets = self._topics.ends
-        lags = [max(0, ends[tp] - end.reached.get(tp, ends[tp])) for tp in ends]
-        behind = {"avg": sum(lags) / len(lags), "max": max(lags), "min": min(lags)} if lags else {}
-        shown: dict[str, dict[str, int]] = {}
-        for tp in sorted(ends):
-            shown.setdefault(tp.topic, {})[str(tp.partition)] = int(ends[tp])
-        return {"behind": behind, "off": shown}
+        lags = {tp: max(0, ends[tp] - end.reached.get(tp, ends[tp])) for tp in ends}
+        behind = {"avg": sum(lags.values()) / len(lags), "max": max(lags.values()), "min": min(lags.values())} if lags else {}
+        return {
+            "behind": behind,
+            "lag": by_topic({tp: lag for tp, lag in lags.items() if lag}),
+            "off": by_topic(ends),
+            "perSecond": by_topic(self._growth.per_second(ends, time.monotonic())),
+            "source": description(self._options),
+        }

@@ -1,6 +1,8 @@
 """What is refused when a frame is loaded, and what when brokers are first asked. No Spark session here."""
 
 import json
+import os
+import sys
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from tests.spark.conftest import MakeTopic
 pytest.importorskip("pyspark", reason="needs pyspark")
 
 from sparklog.spark.source import SparklogSource
+from sparklog.spark.stream_reader import HIDE_TRACEBACK
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
 
@@ -87,3 +90,16 @@ def test_a_topic_that_vanished_is_loss_and_stays_so_after_a_restart(admin: Admin
     assert end["off"] == {stays: {"0": 0}}
     again = make_reader(**options).latestOffset(json.loads(json.dumps(end)))
     assert again["lost"] == {gone: {"0": 0}}
+
+
+def test_the_process_of_a_stream_tells_spark_the_cause_of_an_error_without_a_traceback(
+    make_reader: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(HIDE_TRACEBACK, "")
+    with pytest.raises(UnknownTopic):
+        make_reader("never-was").initialOffset()
+    assert os.environ[HIDE_TRACEBACK] == "", "another process than that of a stream"
+    monkeypatch.setattr(sys.modules["__main__"], "partitions_func", None, raising=False)
+    with pytest.raises(UnknownTopic):
+        make_reader("never-was").initialOffset()
+    assert os.environ[HIDE_TRACEBACK] == "1"

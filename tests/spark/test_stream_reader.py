@@ -99,7 +99,13 @@ def test_what_is_new_is_answered_and_what_is_not_is_the_same_text(servers: str, 
     end = changed(reader, start)
     assert ranges(reader, start, end) == [[(1, 0, 3)]]
     assert json.dumps(step(reader, end)) == json.dumps(end)
-    assert reader.reportLatestOffset() == {"behind": {"avg": 0.0, "max": 0, "min": 0}, "off": {topic: {"0": 0, "1": 3}}}
+    assert reader.reportLatestOffset() == {
+        "behind": {"avg": 0.0, "max": 0, "min": 0},
+        "lag": {},
+        "off": {topic: {"0": 0, "1": 3}},
+        "perSecond": {},
+        "source": f"sparklog subscribe={topic} at {servers}",
+    }
 
 
 def test_lag_is_reported_where_a_limit_leaves_something(servers: str, make_topic: MakeTopic, make_reader: Any) -> None:
@@ -107,7 +113,10 @@ def test_lag_is_reported_where_a_limit_leaves_something(servers: str, make_topic
     send(servers, topic, 10)
     reader = make_reader(topic, maxOffsetsPerTrigger=4)
     step(reader, reader.initialOffset())
-    assert reader.reportLatestOffset() == {"behind": {"avg": 6.0, "max": 6, "min": 6}, "off": {topic: {"0": 10}}}
+    reported = reader.reportLatestOffset()
+    assert reported is not None
+    assert reported["behind"] == {"avg": 6.0, "max": 6, "min": 6}
+    assert (reported["lag"], reported["off"]) == ({topic: {"0": 6}}, {topic: {"0": 10}})
 
 
 def test_partitions_and_topics_that_appear_are_read_from_their_earliest_record(

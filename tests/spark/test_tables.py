@@ -4,7 +4,7 @@ import pytest
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from sparklog.errors import SettingsError
-from sparklog.spark.source import SparklogSource
+from sparklog.spark.source import SparklogSource, SparklogSourceWithoutTables
 from sparklog.spark.tables import METADATA, of_use, table_options
 
 AT = {"kafka.bootstrap.servers": "127.0.0.1:1"}
@@ -62,6 +62,13 @@ def test_a_use_without_brokers_is_told_where_to_write_them() -> None:
 def test_a_stream_that_writes_takes_nothing_from_the_table_its_rows_are_from() -> None:
     with pytest.raises(SettingsError, match="no stream that writes into one"):
         SparklogSource({}).streamWriter(made(subscribe="t", topic="t"), overwrite=False)
+
+
+def test_beside_a_catalog_that_cannot_read_it_no_table_is_made() -> None:
+    given = {**AT, "subscribe": "t", **{f"option.{key}": value for key, value in {**AT, "subscribe": "t"}.items()}}
+    with pytest.raises(SettingsError, match="cannot read a table of a data source in Python: use a view, CREATE TEMPORARY VIEW"):
+        SparklogSourceWithoutTables(given).schema()
+    assert "value" in SparklogSourceWithoutTables({**AT, "subscribe": "t"}).schema().names
 
 
 def test_a_column_that_was_given_other_metadata_is_no_memory() -> None:
