@@ -33,9 +33,6 @@ SUBSCRIPTION = b"\0\0\0\0\0\2\0\1t\0\1u\xff\xff\xff\xff"
 ASSIGNMENT = b"\0\0\0\0\0\1\0\1t\0\0\0\1\0\0\0\0\xff\xff\xff\xff"
 EPOCH_MAX = 32_767
 NO_UUID = bytes(16)
-OWN_BROKER = 1
-LEFT_OUT = frozenset({("UnregisterBrokerRequest", "broker_id", OWN_BROKER)})
-"""Fields that never have these values: UnregisterBroker of the only broker leaves a cluster without any."""
 OFTEN = (0, 0, 0, 1, 1, 8, 9, 11, 11, 12, 13, 14, 19, 20, 22, 22, 24, 24, 25, 26, 26, 26, 27, 27, 27, 28, 28, 37, 68)
 """APIs that are asked more often: those that change what others rest on."""
 APIS = (*SERVED, *OFTEN)
@@ -171,8 +168,6 @@ class Imagination:
         if make is None:
             return self._any(field)
         value = make()
-        if (cls.__name__, field.name, value) in LEFT_OUT:
-            return OWN_BROKER + 1
         return "" if value is None and version < field.nullable_since else value
 
     def _any(self, field: Field) -> object:
