@@ -176,7 +176,7 @@ class Quorum:
         return deltas
 
     def tick(self, now: Instant) -> list[Effect]:
-        """Let the controller act on time: fence a silent broker, begin a snapshot; and the raft node, which may wait for room."""
+        """Let the controller act on time: fence a silent broker, begin a snapshot; and the raft node."""
         was_leader = self._raft.is_leader
         effects = self._raft.tick(now)
         if self._raft.is_leader != was_leader or self._raft.role is Role.HALTED:
@@ -189,11 +189,9 @@ class Quorum:
 
     def deadline(self) -> Micros | None:
         """When `tick` wants to be called."""
-        raft = self._raft
-        if raft.role is not _LEADER:
-            return raft.retry_at_us
-        earliest = earlier(self._controller.deadline(), self._snapshotting.deadline(self.image))
-        return earliest if raft.retry_at_us is None else earlier(earliest, raft.retry_at_us)
+        if self._raft.role is not _LEADER:
+            return self._raft.deadline()
+        return earlier(earlier(self._controller.deadline(), self._raft.deadline()), self._snapshotting.deadline(self.image))
 
     def close(self, now: Instant) -> None:
         """Close the metadata log."""
