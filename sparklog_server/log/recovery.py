@@ -260,9 +260,10 @@ def _cut(disk: Disk, segments: list[Segment], keep: int, cut_at: int | None, end
 
 def _remove_all(disk: Disk, segments: list[Segment], offset: Offset, cuts: Cuts, reason: str) -> None:
     for segment in segments:
+        is_followed = next_sound_batch(segment.file, 0, 0) is not None
         segment.close()
         disk.remove(*(segment.path(suffix) for suffix in _INDEX_SUFFIXES))
-        cuts.remove(segment.file, offset, is_followed=next_sound_batch(segment.file, 0, 0) is not None, reason=reason)
+        cuts.remove(segment.file, offset, is_followed=is_followed, reason=reason)
 
 
 def _repair_segment(
