@@ -402,7 +402,7 @@ class Partition:
         if log.has_sealed_unsynced:
             self._home.mark_dirty(self, 0, now)
         if log.log_start_offset > log_start:
-            self._home.log_start_moved(now, is_awaited=False)
+            self._home.log_start_moved(now, is_awaited=self.room.is_full)  # the files leave once it is written down
         return job
 
     def _own_end_moved(self, end_offset: Offset) -> None:
