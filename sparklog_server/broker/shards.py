@@ -87,6 +87,11 @@ class LedPartition:
         except OffsetOutOfRange as refused:
             raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(refused)) from refused
 
+    def offset_behind(self, part: FileSlice) -> Offset | None:
+        segments = self._partition.log.segments.all
+        at = next((number for number, segment in enumerate(segments) if segment.file is part.file), len(segments))
+        return segments[at + 1].base_offset if at + 1 < len(segments) else None
+
 
 def _refused(refusal: PartitionUnavailable | RecordsRefused) -> Refused:
     return Refused(refusal.code, refusal.message if isinstance(refusal, RecordsRefused) else None)
