@@ -14,10 +14,10 @@ _META_KEYS = frozenset(("version", "cluster.id", "node.id", "directory.id"))
 
 
 class DirectoryRefused(Exception):
-    """The directory belongs to another cluster or node, or its meta.properties cannot be read."""
+    """The directory belongs to another cluster or node, or the file that says so is missing or cannot be read."""
 
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(f"{path}/{META_FILE}: {reason}")
+    def __init__(self, path: str, reason: str, *, file: str = META_FILE) -> None:
+        super().__init__(f"{path}/{file}: {reason}")
         self.path = path
         self.reason = reason
 
