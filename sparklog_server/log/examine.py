@@ -32,7 +32,7 @@ Batch = tuple[int, HeaderFields]
 class Finding(NamedTuple):
     """Something that is not as it should be: which file, which byte (None: the file as a whole), what it is, what to do.
 
-    What is no damage is left by every crash, or by work that was interrupted: a broker mends it at its next start, and nothing is lost.
+    What `is_mended` is no damage: a crash leaves it, and the broker repairs it at its next start.
     """
 
     path: str
@@ -40,6 +40,7 @@ class Finding(NamedTuple):
     what: str
     remedy: str
     is_damage: bool = True
+    is_mended: bool = False
 
     def __str__(self) -> str:
         place = self.path if self.position is None else f"{self.path}: byte {self.position}"

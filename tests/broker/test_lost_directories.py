@@ -40,7 +40,9 @@ def test_without_its_metadata_log_no_new_cluster_is_begun_over_the_data_of_the_o
     world = served(is_clean=is_clean)
     world.disk.remove(lost)
     before = everything(world.disk, "/m", "/a", "/b")
-    with pytest.raises(DirectoryRefused, match=r"/m/__cluster_metadata-0: the metadata log is missing, but /[abm] holds .*mount or restore"):
+    with pytest.raises(
+        DirectoryRefused, match=r"/m/__cluster_metadata-0: the metadata log is missing, but /[abm] holds .*mount or restore"
+    ):
         world.node.start()
     assert everything(world.disk, "/m", "/a", "/b") == before
 
