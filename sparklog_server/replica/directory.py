@@ -11,10 +11,13 @@ from collections.abc import Callable
 from sparklog.effects import Sync
 from sparklog.model import Instant, Micros, Offset, Ticket, TopicPartition, Uuid, earlier
 from sparklog_server.disk.door import DiskFile, StorageError
+from sparklog_server.log.answers import BrokenFrame
 from sparklog_server.log.log_dir import LogDir
 from sparklog_server.replica.partition import LINGER_US, Partition
 
 Trace = Callable[..., None]
+
+BROKEN_FRAMES_TOLD_MAX = 1_000
 
 
 class Directory:
@@ -25,6 +28,7 @@ class Directory:
     """
 
     __slots__ = (
+        "_broken_frames",
         "_checkpoint_at_us",
         "_checkpoint_interval_us",
         "_checkpointed_starts",
@@ -74,6 +78,7 @@ class Directory:
         self._settling_bytes = 0  # in the sync that is in flight
         self.is_congested = False  # so much of both that nobody should add to it
         self.is_cordoned = False  # it gets no new partitions
+        self._broken_frames: dict[tuple[str, int], None] = {}  # that were told
         self._failed = failed
         self._trace = trace
         self.partitions: dict[Partition, None] = {}
@@ -230,3 +235,10 @@ class Directory:
         self._cuts = {}
         for partition in self.partitions:
             partition.go_offline()
+
+    def frame_broken(self, topic_partition: TopicPartition, broken: BrokenFrame) -> None:
+        """A read met bytes that no batch can begin with: once for each place, for the reader comes again."""
+        place = broken.file.path, broken.position
+        if place not in self._broken_frames and len(self._broken_frames) < BROKEN_FRAMES_TOLD_MAX:
+            self._broken_frames[place] = None
+            self._trace("batch-unreadable", partition=str(topic_partition), file=broken.path, byte=broken.position, reason=broken.reason)
