@@ -5,6 +5,7 @@ from contextlib import suppress
 
 from sparklog.model import Instant, NodeId, Uuid
 from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
+from sparklog_server.broker.found_files import FoundFiles
 from sparklog_server.broker.log_settings import log_settings
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.disk.door import DirectoryInUse, Disk, StorageError
@@ -30,6 +31,7 @@ def open_log_dirs(settings: BrokerSettings, disk: Disk, entropy: Callable[[int],
     for path in dict.fromkeys((settings.metadata_log_dir, *settings.log_dirs)):
         try:
             refuse_what_was_lost(disk, path)
+            found = FoundFiles(disk, path, trace)
             log_dir = LogDir.open(
                 disk,
                 path,
@@ -49,6 +51,7 @@ def open_log_dirs(settings: BrokerSettings, disk: Disk, entropy: Callable[[int],
             trace("partition-offline", partition=str(topic_partition), reason=str(damaged.error))
         cluster_id = log_dir.cluster_id
         opened.append(log_dir)
+        found.opened(log_dir)
     if failed is not None and not any(log_dir.path in settings.log_dirs for log_dir in opened):
         raise failed
     return opened
