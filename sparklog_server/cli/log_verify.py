@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sparklog_server.cli.log_repair import repair, written_at
 from sparklog_server.cli.options import as_json, print_json, print_table
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ COLUMNS = ("partition", "state", "segments", "batches", "records", "bytes", "sta
 @click.group()
 def log() -> None:
     """Look after the files of a stopped broker."""
+
+
+log.add_command(repair)
 
 
 @log.command()
@@ -66,16 +70,6 @@ def verify(directory: str, is_deep: bool, is_json: bool) -> int:
         disk.unlock(locked)
     sys.stdout.flush()
     return EXIT_FAILURE if any(report.is_damaged for report in reports) else 0
-
-
-def written_at(path: str) -> str | None:
-    """When a file was written, in UTC; None if it is not there."""
-    from datetime import UTC, datetime
-
-    try:
-        return datetime.fromtimestamp(Path(path).stat().st_mtime, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    except OSError:
-        return None
 
 
 def readers() -> "Mapping[str, Reader]":

@@ -5,6 +5,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from sparklog.errors import DecodeError
 from sparklog.model import Offset, TopicPartition
@@ -23,19 +24,22 @@ from .log_dir import (
     DELETE_SUFFIX,
     HIGH_WATERMARK_FILE,
     LOG_START_FILE,
+    META_FILE,
     METADATA_LOG,
+    PARTITION_METADATA_FILE,
     RECOVERY_POINT_FILE,
     STRAY_SUFFIX,
     partition_of,
 )
 from .recovery import EPOCH_FILE
-from .segment import LOG_SUFFIX, SNAPSHOT_SUFFIX, offset_of
+from .segment import LOG_SUFFIX, SNAPSHOT_SUFFIX, file_name, offset_of
 from .swap import CLEANED_SUFFIX, SWAP_SUFFIX
 
 CHECKPOINT_SUFFIX = ".checkpoint"
 BOOTSTRAP_FILE = "bootstrap.checkpoint"
 FUTURE_SUFFIX = "-future"
 LOCK_FILE = ".lock"
+CUT_COPY = ".log.cut-"
 CLEAN_STOP_FILE = "clean-stop-checkpoint"
 METADATA_POINT_FILE = "recovery-point-checkpoint"
 _LEFT_OVER = (".tmp", ".deleted", CLEANED_SUFFIX, SWAP_SUFFIX)
@@ -114,6 +118,8 @@ def verify(disk: Disk, path: str, looking: Looking) -> Iterator[Report]:
             own.findings += _of_file(disk, f"{path}/{name}", name, looking)
     for checkpoint, offsets in checkpoints.items():
         own.findings += [_of_absent(f"{path}/{checkpoint}", one, offset, names) for one, offset in offsets.items() if str(one) not in names]
+    if META_FILE not in names:
+        own.findings.append(Finding(f"{path}/{META_FILE}", None, "the file is missing", "restore it; `sparklog log repair` makes it anew"))
     yield own
     for name in partitions:
         at = partition_of(name)
@@ -178,6 +184,11 @@ def _offsets_of(disk: Disk, path: str, name: str) -> Mapping[TopicPartition, Off
 def _of_file(disk: Disk, path: str, name: str, looking: Looking) -> list[Finding]:
     """What is wrong with a small file."""
     reader = reader_of(name, looking.also)
+    if CUT_COPY in name:
+        what = "bytes that a start or a repair took out of the log, as they were"
+        return [Finding(path, None, what, "remove the file when it is not needed: no broker reads it", is_damage=False)]
+    if name.endswith((".checkpoint.damaged", "quorum-state.damaged")):
+        return [Finding(path, None, "a damaged file that was set aside", "remove the file when it is not needed", is_damage=False)]
     if name.endswith(CHECKPOINT_SUFFIX):
         return snapshot_findings(disk.open(path), path, looking)
     if reader is None:
@@ -216,9 +227,26 @@ def verify_partition(disk: Disk, directory: str, name: str, promises: Promises, 
         report.findings.append(tail_finding(tail, checks[cut:], promises))
     report.start_offset = max(int(bases[0]), promises.log_start or 0) if bases else -1
     report.findings += check_promises(name, report.end_offset, directory, promises, bases, None if is_metadata else epochs)
+    report.findings += [
+        _mended(f"{directory}/{one}", "the file is missing") for one in _missing(names, bases, promises, report, is_metadata=is_metadata)
+    ]
     for entry in names:
         report.findings += _of_entry(disk, directory, entry, report, frozenset(bases), promises.recovery_point, looking)
     return report
+
+
+def _missing(names: list[str], bases: list[Offset], promises: Promises, report: Report, *, is_metadata: bool) -> list[str]:
+    """The files that a broker would have written beside these segments, and makes anew."""
+    missing = [name for name in (PARTITION_METADATA_FILE, EPOCH_FILE) if name not in names] if report.batches else []
+    for base, following in pairwise(bases):
+        if promises.was_clean or following < (promises.recovery_point or 0):
+            missing += [name for suffix in (".index", ".timeindex") if (name := file_name(base, suffix)) not in names]
+    newest = max((offset for name in names if (offset := offset_of(name, SNAPSHOT_SUFFIX)) is not None), default=-1)
+    if bases and not is_metadata:
+        # A roll leaves a snapshot, and so does a clean stop.
+        due = report.end_offset if promises.was_clean and report.batches else bases[-1] if bases[-1] < (promises.recovery_point or 0) else 0
+        missing += [file_name(due, SNAPSHOT_SUFFIX)] if newest < due and due > 0 else []
+    return missing
 
 
 def _epochs(disk: Disk, directory: str, names: list[str]) -> EpochCache | None:
