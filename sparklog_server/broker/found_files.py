@@ -13,8 +13,7 @@ from itertools import pairwise
 from sparklog.model import ZERO_UUID, Offset, TopicPartition
 from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_offsets
 from sparklog_server.disk.door import Disk
-from sparklog_server.log.examine_files import CLEANER_FILE, OFFSET_FILES
-from sparklog_server.log.first_start import METADATA_DIRECTORY
+from sparklog_server.log.first_start import CHECKPOINTS, CLEANER_CHECKPOINT, METADATA_DIRECTORY
 from sparklog_server.log.futures import partition_of
 from sparklog_server.log.log_dir import (
     CLEAN_SHUTDOWN_FILE,
@@ -33,7 +32,7 @@ _HOLDS_INSTEAD = {
     RECOVERY_POINT_FILE: "no log has a recovery point: each is checked whole, and ends at its first batch that cannot be read",
     HIGH_WATERMARK_FILE: "high watermarks begin at the log starts",
     LOG_START_FILE: "each log begins with its first segment",
-    CLEANER_FILE: "every compacted log counts as dirty",
+    CLEANER_CHECKPOINT: "every compacted log counts as dirty",
 }
 
 
@@ -46,7 +45,7 @@ class FoundFiles:
         self._trace = trace
         names = disk.list(path)
         self._was_clean = CLEAN_SHUTDOWN_FILE in names
-        self._offsets = {file: self._checkpoint(file) for file in OFFSET_FILES if file in names}
+        self._offsets = {file: self._checkpoint(file) for file in CHECKPOINTS if file in names}
         self._newest_snapshots: dict[TopicPartition, str] = {}
         self._identified: dict[TopicPartition, None] = {}
         if self._was_clean:
@@ -132,7 +131,7 @@ class FoundFiles:
 
     def _check_offsets(self, at: TopicPartition, log: PartitionLog) -> None:
         """What a checkpoint says of records that the log does not have."""
-        for file in (HIGH_WATERMARK_FILE, LOG_START_FILE, CLEANER_FILE):
+        for file in (HIGH_WATERMARK_FILE, LOG_START_FILE, CLEANER_CHECKPOINT):
             says = self._offsets.get(file, {}).get(at, 0)
             if says > log.log_end_offset or (file == LOG_START_FILE and says == log.log_end_offset > log.log_start_offset):
                 self._trace(

@@ -20,13 +20,9 @@ METADATA_DIRECTORY = "__cluster_metadata-0"
 _SNAPSHOT_SUFFIX = ".checkpoint"
 _BOOTSTRAP_FILE = "bootstrap.checkpoint"
 _ASIDE_SUFFIXES = ("-stray", "-future", "-delete")
-_SERVED_FILES = (
-    ".kafka_cleanshutdown",
-    "recovery-point-offset-checkpoint",
-    "replication-offset-checkpoint",
-    "log-start-offset-checkpoint",
-    "cleaner-offset-checkpoint",
-)
+CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
+CHECKPOINTS = ("recovery-point-offset-checkpoint", "replication-offset-checkpoint", "log-start-offset-checkpoint", CLEANER_CHECKPOINT)
+_SERVED_FILES = (".kafka_cleanshutdown", *CHECKPOINTS)
 
 
 def has_metadata_log(disk: Disk, path: str) -> bool:
