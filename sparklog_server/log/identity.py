@@ -10,7 +10,7 @@ from sparklog_server.disk.door import Disk, DiskFile
 META_FILE = "meta.properties"
 META_VERSION = "1"
 PARTITION_METADATA_FILE = "partition.metadata"
-_META_KEYS = frozenset(("version", "cluster.id", "node.id", "directory.id"))
+META_KEYS = frozenset(("version", "cluster.id", "node.id", "directory.id"))
 
 
 class DirectoryRefused(Exception):
@@ -79,7 +79,7 @@ def read_meta(disk: Disk, path: str, *, node_id: NodeId, cluster_id: str | None,
         except CheckpointCorrupt as error:
             raise DirectoryRefused(path, str(error)) from error
         _check_meta(path, meta, node_id=node_id, cluster_id=cluster_id)
-    strangers = meta.keys() - _META_KEYS
+    strangers = meta.keys() - META_KEYS
     if "directory.id" not in meta and strangers:
         raise DirectoryRefused(
             path, f"directory.id is missing, but there is {', '.join(sorted(strangers))}: correct it, or remove that line"

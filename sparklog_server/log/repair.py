@@ -204,11 +204,6 @@ def _plan_indexes(
         else:
             doomed[offset] = None
             plan.add(Step(finding.path, finding.position, finding.what, "the file is made from the log"))
-    for base in bases[:-1]:
-        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
-            if file_name(base, suffix) not in names and base not in doomed:
-                doomed[base] = None
-                plan.add(Step(f"{directory}/{file_name(base, suffix)}", None, "the file is missing", "it is made from the log"))
     transactional |= {base: None for base in altered if file_name(base, TXN_INDEX_SUFFIX) in names}
 
     def execute() -> None:
@@ -299,7 +294,7 @@ def _plan_small_files(
     disk = repairing.disk
     for finding in report.findings:
         name = finding.path.rpartition("/")[2]
-        if name.endswith(SNAPSHOT_SUFFIX) and (finding.is_damage or finding.is_mended):
+        if name.endswith(SNAPSHOT_SUFFIX) and name in names and (finding.is_damage or finding.is_mended):
             action = "the file is removed: producers come from an older snapshot and the batches behind it"
             plan.add(Step(finding.path, finding.position, finding.what, action), partial(disk.remove, finding.path))
     path = f"{directory}/{PARTITION_METADATA_FILE}"

@@ -12,7 +12,7 @@ from .examine_files import CLEANER_FILE, OFFSET_FILES
 from .examine_segment import read_bounded
 from .first_start import METADATA_DIRECTORY
 from .futures import partition_of
-from .identity import META_FILE, META_VERSION, encode_uuid, read_topic_id
+from .identity import META_FILE, META_VERSION, decode_uuid, encode_uuid, read_topic_id
 from .known_metadata import KnownMetadata
 from .log_dir import CLEAN_SHUTDOWN_FILE, HIGH_WATERMARK_FILE, LOG_START_FILE, RECOVERY_POINT_FILE
 from .repair import Plan, Repairing, Step, readable
@@ -117,16 +117,17 @@ def plan_identity(
     disk, file = repairing.disk, f"{path}/{META_FILE}"
     plan = Plan(".")
     is_there = META_FILE in disk.list(path)
-    if is_there and readable(repairing, file):
-        return plan
-    what = "the file is damaged" if is_there else "the file is missing"
     meta = _readable_properties(disk, file) if is_there else {}
+    is_other = cluster_id is not None and meta.get("cluster.id") != cluster_id
+    if is_there and readable(repairing, file) and not is_other:
+        return plan
+    what = "the file is missing" if not is_there else f"cluster.id is {meta.get('cluster.id')}" if is_other else "the file is damaged"
     others = [_readable_properties(disk, f"{other}/{META_FILE}") for other in beside]
     cluster = cluster_id or next((other["cluster.id"] for other in others if other.get("cluster.id")), None) or meta.get("cluster.id")
-    nodes = [int(other["node.id"]) for other in others if other.get("node.id", "").isdecimal()] or sorted(known.log_dirs)
+    nodes = [int(one["node.id"]) for one in (*others, meta) if one.get("node.id", "").isdecimal()] or sorted(known.log_dirs)
     node = node_id if node_id is not None else nodes[0] if len(set(nodes)) == 1 else None
     taken = {other.get("directory.id") for other in others}
-    directory = _directory_id(disk, path, known, node, taken)
+    directory = _directory_id(disk, path, known, node, taken) or _own_id(meta)
     missing = [name for name, value in (("--cluster-id", cluster), ("--node-id", node)) if value is None]
     if missing:
         action = f"give {' and '.join(missing)}, or another directory of the broker with --beside: neither is known from elsewhere"
@@ -140,6 +141,14 @@ def plan_identity(
     told = "" if directory is not None else "; the broker gives the directory an id at its next start"
     plan.add(Step(file, None, what, f"it is written with {text}{told}"), partial(disk.write, file, render_properties(properties)))
     return plan
+
+
+def _own_id(meta: Mapping[str, str]) -> Uuid | None:
+    """The directory's id in what is left of its file."""
+    try:
+        return decode_uuid(meta["directory.id"])
+    except (KeyError, ValueError):
+        return None
 
 
 def _readable_properties(disk: Disk, path: str) -> dict[str, str]:
