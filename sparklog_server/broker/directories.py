@@ -47,6 +47,11 @@ def open_log_dirs(settings: BrokerSettings, disk: Disk, entropy: Callable[[int],
             trace("log-directory-offline", path=path, reason=str(error))
             failed = error
             continue
+        for cut in log_dir.cuts:
+            trace("log-cut", partition=cut.path.split("/")[-2], **cut.fields)
+        for topic_partition, log in log_dir.logs.items():
+            for start, end in log.holes:
+                trace("log-hole", partition=str(topic_partition), start=start, end=end, reason="compaction leaves such, a lost file too")
         for topic_partition, damaged in log_dir.damaged.items():
             trace("partition-offline", partition=str(topic_partition), reason=str(damaged.error))
         cluster_id = log_dir.cluster_id

@@ -40,6 +40,7 @@ def open_partitions(
             log_dir,
             checkpoint_interval_ms=settings.replica_high_watermark_checkpoint_interval_ms,
             log_start_interval_ms=settings.log_flush_start_offset_checkpoint_interval_ms,
+            recovery_points_interval_ms=settings.log_flush_offset_checkpoint_interval_ms,
             unsynced_bytes_max=settings.sparklog_log_dir_unsynced_max_bytes,
             # Not that of the metadata log: the controller would have to write down there that it failed.
             failed=failed if log_dir.path != settings.metadata_log_dir else [],

@@ -171,18 +171,18 @@ class Quorum:
         return deltas
 
     def tick(self, now: Instant) -> list[Effect]:
-        """Let the controller act on time: fence a silent broker, begin a snapshot."""
+        """Let the controller act on time: fence a silent broker, begin a snapshot, write the recovery point down."""
         if not self._raft.is_leader:
             return []
         records = self._controller.tick(now)
         effects = self._append_unasked(Outcome(records, None, is_atomic=False), now) if records else []
-        return effects + self._raft.flush() + self._snapshotting.due(self.image, now)
+        return effects + self._raft.flush() + self._raft.tick(now) + self._snapshotting.due(self.image, now)
 
     def deadline(self) -> Micros | None:
         """When `tick` wants to be called."""
         if self._raft.role is not _LEADER:
             return None
-        return earlier(self._controller.deadline(), self._snapshotting.deadline(self.image))
+        return earlier(earlier(self._controller.deadline(), self._raft.deadline()), self._snapshotting.deadline(self.image))
 
     def close(self, now: Instant) -> None:
         """Close the metadata log."""

@@ -245,7 +245,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         int, _long("log.cleaner.backoff.ms", "How long compaction rests when it finds nothing to do.", 0, _CLUSTER)
     ] = 15_000
     log_flush_offset_checkpoint_interval_ms: Annotated[
-        int, _int("log.flush.offset.checkpoint.interval.ms", "How often the recovery points are written down.", 0)
+        int,
+        _int("log.flush.offset.checkpoint.interval.ms", "How long after a sync the recovery points are written down; 500 ms at most.", 0),
     ] = 60_000
     log_flush_start_offset_checkpoint_interval_ms: Annotated[
         int, _int("log.flush.start.offset.checkpoint.interval.ms", "How often the log start offsets are written down.", 0)

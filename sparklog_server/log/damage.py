@@ -1,50 +1,80 @@
-"""What tells damage from a torn tail: sound batches behind the place where the walk had to stop, below the recovery point.
+"""Damage: records that were durable are not there any more, so the log is not served, and nothing of it is changed.
 
-A crash tears only what was never promised, so a tail is cut in silence. Where a promise is in the way nothing is cut: the log stays as it
-is, and its partition offline, until somebody has looked.
+A crash takes only what lies above the recovery point, and a start cuts that off (`cuts`). Below the recovery point nothing may be missing:
+what is missing there was altered or removed by something else than a crash, and cutting it off would give its offsets to other records.
 """
 
+from typing import NamedTuple
+
 from sparklog.kernels import scan
+from sparklog.model import Offset
 from sparklog.record.batch import LENGTH_OVERHEAD, MAGIC
 from sparklog_server.disk.door import DiskFile, StorageError
 
-from .segment import Segment, header_at
+from .segment import header_at, walk
 
 _MAGIC_POSITION = 16
 _SEARCH_BYTES_MAX = 16 << 20
 
 
 class LogDamaged(StorageError):
-    """The disk gave what it has, and it is not what was promised: this log cannot be used, others beside it can."""
+    """The log at `path` has lost durable records: this log cannot be used, others beside it can.
 
-
-def refuse_to_cut(segment: Segment, position: int, *, last: tuple[int, int], recovery_point: int, is_followed: bool) -> None:
-    """Raise LogDamaged if cutting at `position` would take batches that were durable.
-
-    `last` is (position, offset that was due there) of the last durable batch before it, whose own offset, length or end may be what is
-    damaged; `is_followed` by a segment that was durable.
+    `position` is the first byte known to be wrong, None where no byte of a file is. The records of `[start, end)` are those that are lost
+    or cannot be told to be whole; `recovery_point` is what vouched for them.
     """
-    if is_followed or _has_sound_batch(segment.file, last[0] + 1, last[1] + 1, recovery_point):
-        reason = (
-            f"no batch can begin at byte {position}, but durable ones follow, up to the recovery point {recovery_point}. Nothing was "
-            "changed: restore the file, or take the partition's line out of recovery-point-offset-checkpoint to have it cut there"
-        )
-        raise LogDamaged(segment.file.path, "recover", reason)
+
+    def __init__(
+        self, path: str, what: str, *, position: int | None = None, start: Offset, end: Offset, recovery_point: Offset, log_dir: str
+    ) -> None:
+        place = "" if position is None else f"at byte {position}: "
+        remedy = f"restore the file from a copy or a replica, or run: sparklog log repair {log_dir}"
+        lost = f"the records of offsets [{start}, {end}) are lost, of which all below the recovery point {recovery_point} were durable"
+        super().__init__(path, "recover", f"{place}{what}; {lost}. Nothing was changed: {remedy}")
+        self.position = position
+        self.what = what
+        self.start = start
+        self.end = end
+        self.recovery_point = recovery_point
+        self.remedy = remedy
 
 
-def _has_sound_batch(file: DiskFile, position: int, start: int, limit: int) -> bool:
-    """Whether a batch with a right CRC and a base offset in `[start, limit)` begins in the 16 MiB from `position` on."""
-    if start >= limit:
-        return False
+def log_dir_of(partition_directory: str) -> str:
+    """The log directory in which the directory of a partition lies."""
+    return partition_directory.rpartition("/")[0] or partition_directory
+
+
+class Unsound(NamedTuple):
+    """From byte `position` on, where the record with offset `start` was due, no batch is sound before the one that begins with `end`."""
+
+    position: int
+    start: Offset
+    end: Offset
+
+
+def unsound_in(file: DiskFile, base_offset: Offset, limit: Offset) -> Unsound:
+    """The first stretch of a segment without a batch with a right CRC, which ends at `limit` if none follows before."""
+    position, due = 0, int(base_offset)
+    for at, header in walk(file, 0, verify_crc=True):
+        if header[0] < due:
+            break
+        position, due = at + header[1] + LENGTH_OVERHEAD, header[0] + header[6] + 1
+    sound = next_sound_batch(file, position + 1, due + 1, limit)
+    return Unsound(position, Offset(due), Offset(max(limit if sound is None else sound, due)))
+
+
+def next_sound_batch(file: DiskFile, position: int, start: int, limit: int = 1 << 63) -> int | None:
+    """The base offset, in `[start, limit)`, of the first batch with a right CRC that begins in the 16 MiB from `position` on."""
     content = file.pread(position, _SEARCH_BYTES_MAX)
     at = content.find(MAGIC, _MAGIC_POSITION)
     while at >= 0:
         begin = position + at - _MAGIC_POSITION
         header = header_at(file, begin)
         if header is not None and start <= header[0] < limit and _has_right_crc(file, begin, header[1]):
-            return True
+            base_offset: int = header[0]
+            return base_offset
         at = content.find(MAGIC, at + 1)
-    return False
+    return None
 
 
 def _has_right_crc(file: DiskFile, position: int, length: int) -> bool:

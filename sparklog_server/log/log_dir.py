@@ -12,17 +12,22 @@ The metadata log, `__cluster_metadata-0`, may lie here too; it is not ours.
 
 What a checkpoint says of a deleted log would pass for true of the next of its name, and what it says of records that were cut, of those
 written in their place. So no log is begun while a checkpoint may name it, and none is cut below where one may vouch for it: a checkpoint
-that was rendered afterwards must be on disk first.
+that was rendered afterwards must be on disk first. For the same reason nothing that a checkpoint vouches for leaves the disk before that:
+what is missing at a start was taken by something else, and its partition is damaged.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
+from sparklog.effects import Steps
 from sparklog.model import NO_EPOCH, ZERO_UUID, Instant, LeaderEpoch, NodeId, Offset, TopicPartition, Uuid
 from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_offsets, render_offsets
 from sparklog_server.disk.door import Disk, DiskFile
 
+from .absent import DELETE_SUFFIX, STRAY_SUFFIX, Absent, damage_of, doomed_name
+from .cuts import Cut, Cuts
 from .damage import LogDamaged
 from .epoch_cache import EpochCache
 from .futures import Future, future_name, may_be_further, partition_of, partition_of_future
@@ -40,14 +45,18 @@ from .identity import (
 )
 from .partition_log import PartitionLog
 from .recovery import EPOCH_FILE, begin
+from .recovery_points import RECOVERY_POINT_FILE, write_recovery_points
 from .removal import Removal, removal
 from .segment import LOG_SUFFIX, file_name
 from .settings import LogSettings
 
 __all__ = [
+    "DELETE_SUFFIX",
     "META_FILE",
     "META_VERSION",
     "PARTITION_METADATA_FILE",
+    "RECOVERY_POINT_FILE",
+    "STRAY_SUFFIX",
     "DirectoryRefused",
     "LogDir",
     "Wanted",
@@ -58,27 +67,28 @@ __all__ = [
 ]
 
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
-RECOVERY_POINT_FILE = "recovery-point-offset-checkpoint"
 HIGH_WATERMARK_FILE = "replication-offset-checkpoint"
 LOG_START_FILE = "log-start-offset-checkpoint"
 METADATA_LOG = TopicPartition("__cluster_metadata", 0)
-DELETE_SUFFIX = "-delete"
-STRAY_SUFFIX = "-stray"
+CLEANER_FILE = "cleaner-offset-checkpoint"
 ASIDE_SUFFIX = ".tmp"
-_NAME_MAX = 255
 _NO_BROKER_EPOCH = -1
 _NOTHING = Offset(-1)
 _NO_LIMITS: Mapping[TopicPartition, Offset] = {}
 
 
 class Damaged(NamedTuple):
-    """A log that cannot be opened, and what the checkpoints say of it: its damage shows only as long as they keep to that."""
+    """A log that cannot be opened, and what the checkpoints say of it: its damage shows only as long as they keep to that.
+
+    Where `is_missing` there is no directory at all, and so no topic id.
+    """
 
     topic_id: Uuid
     error: LogDamaged
     recovery_point: Offset
     high_watermark: Offset
     log_start_offset: Offset
+    is_missing: bool = False
 
 
 class Wanted(NamedTuple):
@@ -112,6 +122,7 @@ class LogDir:
         self.previous_broker_epoch = _NO_BROKER_EPOCH  # of the former life, if that ended cleanly
         self.damaged: dict[TopicPartition, Damaged] = {}
         self.futures: dict[TopicPartition, list[Future]] = {}  # found on opening, and not yet dealt with
+        self.cuts: list[Cut] = []  # what opening had to cut off
         self._vouched: dict[TopicPartition, Offset] = {}
         self._rendered: dict[TopicPartition, Offset] = {}  # whom the newest checkpoint names
         self._disk = disk
@@ -160,10 +171,10 @@ class LogDir:
             topic_partition: recovery_points.get(topic_partition, Offset(0))
             for topic_partition in (*self.high_watermarks, *recovery_points, *log_starts)
         }
-        for name in disk.list(path):
-            if name.endswith((DELETE_SUFFIX, ASIDE_SUFFIX)):
-                disk.remove(f"{path}/{name}")
-                continue
+        cleaned_to = self._read_checkpoint(CLEANER_FILE)
+        names = disk.list(path)
+        cuts = Cuts(disk, lambda: [f"{path}/{name}" for name in names if partition_of(name) not in (None, METADATA_LOG)], now.wall_ms)
+        for name in names:
             moving = partition_of_future(name)
             if moving is not None:
                 reached = recovery_points.get(moving, Offset(0)), log_starts.get(moving, Offset(0))
@@ -188,6 +199,8 @@ class LogDir:
                     recovery_point=recovery_point,
                     was_clean=self.was_clean,
                     log_start_offset=log_start,
+                    cleaned_to=cleaned_to.get(topic_partition, Offset(0)),
+                    cuts=cuts,
                 )
             except LogDamaged as error:
                 high_watermark = self.high_watermarks.get(topic_partition, Offset(0))
@@ -198,19 +211,40 @@ class LogDir:
             if not self.was_clean and log.topic_id != ZERO_UUID:
                 # Of a process that was killed before it synced: it must not vanish from under records that are acknowledged now.
                 log.sync_with_next(disk.open(f"{path}/{name}/{PARTITION_METADATA_FILE}"))
-        self._lower_recovery_points(recovery_points)
+        self.cuts = cuts.made
+        absent = Absent(names, recovery_points)
+        for topic_partition in absent.missing:
+            recovery_point, log_start = recovery_points[topic_partition], log_starts.get(topic_partition, Offset(0))
+            missing = damage_of(path, topic_partition, log_start, recovery_point)
+            high_watermark = self.high_watermarks.get(topic_partition, Offset(0))
+            self.damaged[topic_partition] = Damaged(ZERO_UUID, missing, recovery_point, high_watermark, log_start, is_missing=True)
+        self._remove_left_overs(names, absent, recovery_points, log_starts)
         # Gone before the first append: a crash from here on must not pass for a clean stop.
         disk.remove(f"{path}/{CLEAN_SHUTDOWN_FILE}")
 
-    def _lower_recovery_points(self, checkpointed: Mapping[TopicPartition, Offset]) -> None:
-        """Where recovery had to cut below it, the checkpoint must not vouch for what will be written there anew."""
-        lowered = {
-            topic_partition: min(offset, self.logs[topic_partition].recovery_point) if topic_partition in self.logs else offset
-            for topic_partition, offset in checkpointed.items()
-        }
-        if lowered != checkpointed:
-            self._disk.write(f"{self.path}/{RECOVERY_POINT_FILE}", render_offsets(lowered))
-            self._vouched.update(lowered)
+    def _remove_left_overs(
+        self,
+        names: Sequence[str],
+        absent: Absent,
+        recovery_points: Mapping[TopicPartition, Offset],
+        log_starts: Mapping[TopicPartition, Offset],
+    ) -> None:
+        """Remove what interrupted work left behind, once no checkpoint vouches for it."""
+        disk, path = self._disk, self.path
+        doomed = [f"{path}/{name}" for name in names if name.endswith((DELETE_SUFFIX, ASIDE_SUFFIX))]
+        retired = {topic_partition: log for topic_partition, log in self.logs.items() if log.leftovers}
+        if doomed and absent.renamed:
+            left = {topic_partition: offset for topic_partition, offset in recovery_points.items() if topic_partition not in absent.renamed}
+            disk.write(f"{path}/{RECOVERY_POINT_FILE}", render_offsets(left))
+        if retired:
+            begins = {topic_partition: log.log_start_offset for topic_partition, log in retired.items()}
+            disk.write(f"{path}/{LOG_START_FILE}", render_offsets({**log_starts, **begins}))
+            for topic_partition in begins:
+                self._vouched.setdefault(topic_partition, Offset(0))
+        disk.remove(*doomed)
+        for log in retired.values():
+            disk.remove(*log.leftovers)
+            log.leftovers = ()
 
     def _read_checkpoint(self, name: str) -> dict[TopicPartition, Offset]:
         content = self._disk.read(f"{self.path}/{name}")
@@ -292,7 +326,11 @@ class LogDir:
     def delete_job(self, topic_partitions: Iterable[TopicPartition]) -> Callable[[], Removal]:
         """Take partitions out of service: the job that renames their directories, and gives the one that removes the files."""
         disk = self._disk
-        renames = [self._take_out(topic_partition, DELETE_SUFFIX) for topic_partition in topic_partitions]
+        for topic_partition in (doomed := list(topic_partitions)):
+            if topic_partition in self.damaged and self.damaged[topic_partition].is_missing:
+                del self.damaged[topic_partition]
+                doomed.remove(topic_partition)
+        renames = [self._take_out(topic_partition, DELETE_SUFFIX) for topic_partition in doomed]
 
         def rename() -> Removal:
             disk.rename_all(renames)
@@ -349,6 +387,11 @@ class LogDir:
         self._disk.rename(directory, path)
         return path
 
+    def forget_missing(self, claimed: Container[TopicPartition]) -> None:
+        """Of the partitions whose directories are missing, know those no more that no topic claims here."""
+        for topic_partition in [one for one, damaged in self.damaged.items() if damaged.is_missing and one not in claimed]:
+            del self.damaged[topic_partition]
+
     def _take_out(self, topic_partition: TopicPartition, ending: str) -> tuple[str, str]:
         """Know a partition no more: where it lies, and the name that its directory is to get."""
         log = self.logs.pop(topic_partition, None)
@@ -360,9 +403,7 @@ class LogDir:
         return self._doomed(topic_partition, ending)
 
     def _doomed(self, topic_partition: TopicPartition, ending: str) -> tuple[str, str]:
-        suffix = f".{self._entropy(16).hex()}{ending}"
-        name = str(topic_partition)
-        return f"{self.path}/{name}", f"{self.path}/{name[: _NAME_MAX - len(suffix)]}{suffix}"
+        return f"{self.path}/{topic_partition}", f"{self.path}/{doomed_name(topic_partition, self._entropy(16), ending)}"
 
     # -- checkpoints
 
@@ -374,31 +415,47 @@ class LogDir:
         They vouch for no record beyond the `limits`, where logs are about to be cut.
         """
         disk, path = self._disk, self.path
-        recovery_points = {topic_partition: log.recovery_point for topic_partition, log in self.logs.items()}
+        recovery_points = self._recovery_points(limits)
         # Also where the first segment begins there: until the files before it are renamed, a crash brings them back.
         log_starts = {topic_partition: log.log_start_offset for topic_partition, log in self.logs.items() if log.log_start_offset > 0}
         high_watermarks = dict(high_watermarks)
         for topic_partition, damaged in self.damaged.items():
-            recovery_points[topic_partition] = damaged.recovery_point
             high_watermarks[topic_partition] = damaged.high_watermark
             log_starts[topic_partition] = damaged.log_start_offset
         for topic_partition, limit in limits.items():
-            for offsets in (recovery_points, high_watermarks):
-                if topic_partition in offsets:
-                    offsets[topic_partition] = min(offsets[topic_partition], limit)
-        contents = {
-            RECOVERY_POINT_FILE: render_offsets(recovery_points),
-            HIGH_WATERMARK_FILE: render_offsets(high_watermarks),
-            LOG_START_FILE: render_offsets(log_starts),
-        }
+            if topic_partition in high_watermarks:
+                high_watermarks[topic_partition] = min(high_watermarks[topic_partition], limit)
         self._rendered = recovery_points
-        for topic_partition, offset in recovery_points.items():
-            self._vouched[topic_partition] = max(self._vouched.get(topic_partition, offset), offset)
 
         def write() -> None:
+            contents = {
+                RECOVERY_POINT_FILE: render_offsets(recovery_points),
+                HIGH_WATERMARK_FILE: render_offsets(high_watermarks),
+                LOG_START_FILE: render_offsets(log_starts),
+            }
             disk.sync([disk.replace(f"{path}/{name}", content) for name, content in contents.items()])
 
         return write
+
+    def recovery_points_job(self, limits: Mapping[TopicPartition, Offset] = _NO_LIMITS) -> Callable[[], Steps[None]]:
+        """The recovery points as of now, and the job in steps that makes them durable, the other checkpoints left as they are.
+
+        One at a time, and none beside a `checkpoint_job`.
+        """
+        return partial(write_recovery_points, self._disk, self.path, self._recovery_points(limits))
+
+    def _recovery_points(self, limits: Mapping[TopicPartition, Offset]) -> dict[TopicPartition, Offset]:
+        """What is to be written down, for which the checkpoints may vouch from now on."""
+        recovery_points = {topic_partition: log.recovery_point for topic_partition, log in self.logs.items()}
+        recovery_points.update((topic_partition, damaged.recovery_point) for topic_partition, damaged in self.damaged.items())
+        for topic_partition, limit in limits.items():
+            if topic_partition in recovery_points:
+                recovery_points[topic_partition] = min(recovery_points[topic_partition], limit)
+        vouched = self._vouched
+        for topic_partition, offset in recovery_points.items():
+            if vouched.get(topic_partition, -1) < offset:
+                vouched[topic_partition] = offset
+        return recovery_points
 
     def checkpointed(self) -> None:
         """The newest checkpoint is on disk, and no other is on its way there."""

@@ -18,6 +18,7 @@ from sparklog.record.batch import NO_TIMESTAMP, TRANSACTIONAL_BIT
 from sparklog_server.disk.door import Disk, DiskFile
 
 from .answers import AppendResult, OffsetOutOfRange
+from .cuts import Cuts
 from .cutting import remove_stale_snapshots
 from .epoch_cache import EpochCache
 from .producer_recovery import recover_producers
@@ -61,7 +62,9 @@ class PartitionLog:
         "directory",
         "epochs",
         "first_dirty_offset",
+        "holes",
         "is_closed",
+        "leftovers",
         "log_end_offset",
         "log_start_offset",
         "recovery_point",
@@ -87,6 +90,8 @@ class PartitionLog:
         self.log_end_offset = found.log_end_offset
         self.recovery_point = found.recovery_point
         self.epochs: EpochCache = found.epochs
+        self.holes = found.holes
+        self.leftovers = found.leftovers
         self.is_closed = False
         self.first_dirty_offset = found.log_start_offset
         self._disk = disk
@@ -111,8 +116,14 @@ class PartitionLog:
         recovery_point: Offset = _START,
         was_clean: bool = False,
         log_start_offset: Offset = _START,
+        cleaned_to: Offset = _START,
+        is_metadata: bool = False,
+        cuts: Cuts | None = None,
     ) -> "PartitionLog":
-        """Open the log in an existing directory, or begin one there; repairs what a crash left. Raises StorageError."""
+        """Open the log in an existing directory, or begin one there; repairs what a crash left, as `recover` says.
+
+        Raises StorageError, and LogDamaged if durable records are missing.
+        """
         found = recover(
             disk,
             directory,
@@ -121,6 +132,9 @@ class PartitionLog:
             log_start_offset=log_start_offset,
             was_clean=was_clean,
             now_ms=now.wall_ms,
+            cleaned_to=cleaned_to,
+            is_metadata=is_metadata,
+            cuts=cuts,
         )
         return cls(disk, directory, topic_partition, topic_id, settings, found, now)
 

@@ -4,10 +4,13 @@
     unclean   from the segment of the recovery point on: batches are walked, checked with their CRC from the recovery point on, both indexes
               rebuilt, the first torn batch and all behind it cut; then producers from the newest snapshot and the batches behind it
 
-Everything below the recovery point was durable when it was set, so it is not doubted, and what lies beyond it was promised to nobody.
+Everything below the recovery point was durable when it was set. What a crash can have torn lies above it: that is cut, and `cuts` keeps a
+copy and an event of it. What is missing below it is damage, after a clean stop too: `completeness` and `damage` tell it, and nothing is
+changed.
 """
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from sparklog.model import LeaderEpoch, Millis, Offset
@@ -16,7 +19,9 @@ from sparklog_server.disk.checkpoint import CheckpointCorrupt
 from sparklog_server.disk.door import Disk, DiskFile
 
 from .aborted import recover_aborted
-from .damage import refuse_to_cut
+from .completeness import check_begin, check_end, check_names, check_seam, check_seams
+from .cuts import Cuts
+from .damage import LogDamaged, Unsound, log_dir_of, next_sound_batch, unsound_in
 from .epoch_cache import EpochCache
 from .offset_index import OffsetIndex
 from .producer_recovery import recover_producers
@@ -33,18 +38,22 @@ from .segment import (
     walk,
 )
 from .settings import LogSettings
-from .swap import settle_swaps
+from .swap import DELETED_SUFFIX, settle_swaps
 from .time_index import TimeIndex
 from .txn_index import TXN_INDEX_SUFFIX
 
 EPOCH_FILE = "leader-epoch-checkpoint"
-_LEFT_OVER_SUFFIXES = (".tmp", ".deleted", ".cleaned")
+_LEFT_OVER_SUFFIXES = (".tmp", DELETED_SUFFIX, ".cleaned")
 _START = Offset(0)
 _INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 
 
 class Recovered(NamedTuple):
-    """The state of a log as its files tell it. `unsynced` is what the next sync must make durable too."""
+    """The state of a log as its files tell it. `unsynced` is what the next sync must make durable too.
+
+    `holes` are ranges of offsets between segments that a cleaner may have left. `leftovers` are files of segments that retention took:
+    they prove that the log begins where it does, and may go once the log start is written down.
+    """
 
     segments: list[Segment]
     epochs: EpochCache
@@ -54,6 +63,8 @@ class Recovered(NamedTuple):
     log_end_offset: Offset
     recovery_point: Offset
     unsynced: list[DiskFile]
+    holes: Sequence[tuple[Offset, Offset]] = ()
+    leftovers: Sequence[str] = ()
 
 
 def recover(
@@ -65,18 +76,27 @@ def recover(
     log_start_offset: Offset,
     was_clean: bool,
     now_ms: Millis,
+    cleaned_to: Offset = _START,
+    is_metadata: bool = False,
+    cuts: Cuts | None = None,
 ) -> Recovered:
-    """Read the files of a partition, repair what a crash left, and know the log. Raises StorageError, and LogDamaged if it cannot be."""
+    """Read the files of a partition, repair what a crash left, and know the log. Raises StorageError, and LogDamaged if it cannot be.
+
+    Below `cleaned_to` Kafka's cleaner may have left holes between segments. In the metadata log no offset is missing between batches, and
+    whether it begins too late is told by its snapshots.
+    """
+    cuts = Cuts(disk, lambda: [directory], now_ms) if cuts is None else cuts
     settle_swaps(disk, directory)
-    segments = _open_segments(disk, directory)
     content = disk.read(f"{directory}/{EPOCH_FILE}")
     epochs = _parse_epochs(content)
+    segments, leftovers = _open_segments(
+        disk, directory, None if is_metadata else epochs, recovery_point=recovery_point, start=log_start_offset
+    )
     unsynced: list[DiskFile] = []
     doubtful = len(segments)
     if not was_clean and segments and content is None and recovery_point <= log_start_offset < segments[0].base_offset:
-        # Never synced, or its epochs were on disk: the name of the first segment was lost, and what follows was promised to nobody.
-        for segment in segments:
-            _remove_segment(disk, segment)
+        # Never synced, or its epochs were on disk: the name of the first segment was lost, and nothing of what follows was durable.
+        _remove_all(disk, segments, log_start_offset, cuts, "the first segment is not there, and none was ever durable")
         segments = []
         doubtful = 0
     if segments:
@@ -85,17 +105,18 @@ def recover(
         if not was_clean:
             # Strictly below: a sync that ended where a segment begins may be older than the roll that wrote the indexes before it.
             doubtful = max(bisect_left(segments, recovery_point, key=base_offset_of) - 1, 0)
+    holes = check_seams(disk, segments, doubtful, recovery_point=recovery_point, start=log_start_offset, cleaned_to=cleaned_to)
     for segment in segments[: min(doubtful, len(segments) - 1)]:
         segment.settle()
     if epochs is None:
         epochs = _epochs_of(segments[:doubtful])
-    end_offset = _repair(disk, segments, doubtful, epochs, settings, recovery_point=recovery_point)
+    known = _Known(directory, recovery_point, log_start_offset, cleaned_to, is_metadata)
+    end_offset = _repair(disk, segments, doubtful, epochs, settings, known, cuts)
     if was_clean and segments and end_offset < log_start_offset:
         # No clean stop leaves that behind: the checkpoint is damaged, and emptying the log would let one digit take every record.
         log_start_offset = segments[0].base_offset
     if not segments or end_offset < log_start_offset:
-        for segment in segments:
-            _remove_segment(disk, segment)
+        _remove_all(disk, segments, end_offset, cuts, f"the log starts at offset {log_start_offset}, behind its end")
         segments = [Segment.open(disk, directory, log_start_offset, create=True)]
         doubtful, end_offset = 0, log_start_offset
     for segment in segments[doubtful:]:
@@ -117,7 +138,19 @@ def recover(
         end_offset,
         end_offset if was_clean and doubtful >= len(segments) else min(recovery_point, end_offset),
         unsynced,
+        holes,
+        leftovers,
     )
+
+
+class _Known(NamedTuple):
+    """What the directory says of a log, as `recover` is told it."""
+
+    directory: str
+    recovery_point: Offset
+    log_start_offset: Offset
+    cleaned_to: Offset
+    is_dense: bool  # no offset is missing between batches
 
 
 def begin(disk: Disk, directory: str, leader_epoch: LeaderEpoch) -> Recovered:
@@ -130,21 +163,38 @@ def begin(disk: Disk, directory: str, leader_epoch: LeaderEpoch) -> Recovered:
     return Recovered([segment], epochs, ProducerState(), _START, _START, _START, _START, [])
 
 
-def _open_segments(disk: Disk, directory: str) -> list[Segment]:
-    """The segments in the order of their base offsets; what interrupted work left behind is removed."""
+def _open_segments(
+    disk: Disk, directory: str, epochs: EpochCache | None, *, recovery_point: Offset, start: Offset
+) -> tuple[list[Segment], list[str]]:
+    """The segments in the order of their base offsets, and the files that prove where the log begins.
+
+    What interrupted work left behind is removed, but not where something durable is missing. Raises LogDamaged, StorageError.
+    """
     names = disk.list(directory)
     bases = [offset for name in names if (offset := offset_of(name, LOG_SUFFIX)) is not None]
     known = frozenset(bases)
+    orphans: list[tuple[Offset, str]] = []
     for name in names:
         suffix = name[NAME_DIGITS:]
         offset = offset_of(name, suffix) if suffix in _INDEX_SUFFIXES else None
-        if (offset is not None and offset not in known) or name.endswith(_LEFT_OVER_SUFFIXES):
-            disk.remove(f"{directory}/{name}")
+        if offset is not None and offset not in known:
+            orphans.append((offset, f"{directory}/{name}"))
+    leftovers = [name for name in names if name.endswith(_LEFT_OVER_SUFFIXES)]
+    retired = [offset for name in leftovers if (offset := offset_of(name, LOG_SUFFIX + DELETED_SUFFIX)) is not None]
+    check_names(directory, bases, [offset for offset, _ in orphans], retired, recovery_point=recovery_point, start=start)
+    if bases and start < bases[0]:
+        check_begin(directory, bases[0], epochs, retired, recovery_point=recovery_point, start=start)
+    # The files of a log that retention took go before it: without it they would look like those of one that is missing.
+    disk.remove(*(path for _, path in orphans))
+    is_begin_told = bool(bases) and any(start < bases[0] > offset for offset in retired)
+    if not is_begin_told:
+        disk.remove(*(f"{directory}/{name}" for name in leftovers))
+        leftovers = []
     segments = [Segment.open(disk, directory, base_offset) for base_offset in bases]
     with_aborted = frozenset(offset_of(name, TXN_INDEX_SUFFIX) for name in names)
     for segment in segments:
         segment.has_aborted = segment.base_offset in with_aborted
-    return segments
+    return segments, [f"{directory}/{name}" for name in leftovers]
 
 
 def _parse_epochs(content: bytes | None) -> EpochCache | None:
@@ -168,44 +218,73 @@ def _load_active(active: Segment) -> bool:
 
 
 def _repair(
-    disk: Disk, segments: list[Segment], doubtful: int, epochs: EpochCache, settings: LogSettings, *, recovery_point: Offset
+    disk: Disk, segments: list[Segment], doubtful: int, epochs: EpochCache, settings: LogSettings, known: _Known, cuts: Cuts
 ) -> Offset:
-    """Walk the segments from index `doubtful` on, cut at the first batch that is not whole, and give the log end offset."""
-    end_offset = Offset(0)
-    if doubtful >= len(segments):
-        return _next_offset(segments[-1]) if segments else end_offset
+    """Walk the segments from index `doubtful` on, cut at the first batch that is not whole, and give the log end offset.
+
+    Raises LogDamaged if durable records are missing, before anything is changed.
+    """
+    recovery_point = known.recovery_point
+    end_offset = _next_offset(segments[-1]) if segments and doubtful >= len(segments) else Offset(0)
+    keep, cut_at = len(segments), None
     for index in range(doubtful, len(segments)):
         segment = segments[index]
-        # A hole between two segments means that the end of the first was lost, and what follows it was promised to nobody; but below the
-        # recovery point nothing was lost: there Kafka's cleaner left it.
-        is_hole = index > doubtful and (segment.base_offset < end_offset or max(end_offset, recovery_point) < segment.base_offset)
-        if not is_hole:
-            is_followed = index + 1 < len(segments) and segments[index + 1].base_offset < recovery_point
-            end_offset, was_cut = _repair_segment(segment, epochs, settings, recovery_point, is_followed=is_followed)
-        if is_hole or was_cut:
-            keep = index if is_hole else index + 1
-            for lost in segments[keep:]:
-                _remove_segment(disk, lost)
-            del segments[keep:]
+        if index > doubtful and segment.base_offset != end_offset:
+            check_seam(segments[index - 1], end_offset, segment.base_offset, recovery_point, known.cleaned_to)
+            # Above the recovery point it means that the end of the segment before was lost.
+            if segment.base_offset < end_offset or max(end_offset, recovery_point) < segment.base_offset:
+                keep = index
+                break
+        is_followed = index + 1 < len(segments) and segments[index + 1].base_offset < recovery_point
+        end_offset, cut_at = _repair_segment(segment, epochs, settings, known, is_followed=is_followed)
+        if cut_at is not None:
+            keep = index + 1
             break
+    if segments or recovery_point > known.log_start_offset:
+        check_end(known.directory, segments[:keep], end_offset, recovery_point)
+    _cut(disk, segments, keep, cut_at, end_offset, cuts)
     return end_offset
 
 
+def _cut(disk: Disk, segments: list[Segment], keep: int, cut_at: int | None, end_offset: Offset, cuts: Cuts) -> None:
+    """Cut the last of the first `keep` segments at a position, if one is given, and remove those behind it."""
+    lost, segments[keep:] = segments[keep:], []
+    if cut_at is not None:
+        file = segments[-1].file
+        is_followed = any(segment.file.size for segment in lost) or next_sound_batch(file, cut_at + 1, end_offset) is not None
+        cuts.cut(file, cut_at, end_offset, is_followed=is_followed, reason=f"no whole batch begins at byte {cut_at}")
+    _remove_all(disk, lost, end_offset, cuts, f"the log ends at offset {end_offset}, before this segment")
+
+
+def _remove_all(disk: Disk, segments: list[Segment], offset: Offset, cuts: Cuts, reason: str) -> None:
+    for segment in segments:
+        segment.close()
+        disk.remove(*(segment.path(suffix) for suffix in _INDEX_SUFFIXES))
+        cuts.remove(segment.file, offset, is_followed=next_sound_batch(segment.file, 0, 0) is not None, reason=reason)
+
+
 def _repair_segment(
-    segment: Segment, epochs: EpochCache, settings: LogSettings, recovery_point: Offset, *, is_followed: bool
-) -> tuple[Offset, bool]:
-    """Rebuild the indexes, cut what is not whole: (the offset that follows, whether something was cut). Raises LogDamaged, StorageError."""
+    segment: Segment, epochs: EpochCache, settings: LogSettings, known: _Known, *, is_followed: bool
+) -> tuple[Offset, int | None]:
+    """Rebuild the indexes: (the offset that follows, where the segment is to be cut). Raises LogDamaged, StorageError.
+
+    `is_followed` by a segment that was durable.
+    """
+    recovery_point = known.recovery_point
     segment.index, segment.time_index = OffsetIndex(), TimeIndex()
     segment.max_timestamp, segment.max_timestamp_offset, segment.unindexed_bytes = NO_TIMESTAMP, segment.base_offset, 0
     end = 0
     end_offset: int = segment.base_offset
     last = (-1, end_offset - 1)
+    doubtful_from, due = end, end_offset
     for verify_crc in (False, True):
         for position, header in walk(segment.file, end, verify_crc=verify_crc):
             last_offset = header[0] + header[6]
             if not verify_crc and header[0] >= recovery_point:
                 break
             if header[0] < end_offset or last_offset < header[0] or last_offset - segment.base_offset > RELATIVE_OFFSET_MAX:
+                break
+            if known.is_dense and header[0] != end_offset:
                 break
             if header[2] != epochs.epoch_at(Offset(header[0])):
                 # A truncation does not wait for the checkpoint: entries may lie beyond where the log was cut and written anew.
@@ -216,11 +295,26 @@ def _repair_segment(
             if not verify_crc:
                 last = (position, end_offset)
             end, end_offset = position + header[1] + LENGTH_OVERHEAD, last_offset + 1
-    was_cut = end < segment.file.size
-    if was_cut:
-        refuse_to_cut(segment, end, last=last, recovery_point=recovery_point, is_followed=is_followed)
-        segment.file.truncate(end)
-    return Offset(end_offset), was_cut
+        if not verify_crc:
+            doubtful_from, due = end, end_offset
+    if end >= segment.file.size:
+        return Offset(end_offset), None
+    # The last durable batch's own offset, length or end may be what is damaged, so the search begins behind its first byte.
+    sound = next_sound_batch(segment.file, last[0] + 1, last[1] + 1, recovery_point)
+    if end_offset < recovery_point or is_followed or sound is not None:
+        found = Unsound(doubtful_from, Offset(due), Offset(max(recovery_point if sound is None else sound, due)))
+        # The walk above believes lengths and offsets; the checksums may tell that the fault lies further ahead.
+        found = min(found, unsound_in(segment.file, segment.base_offset, recovery_point))
+        raise LogDamaged(
+            segment.file.path,
+            f"no sound batch with offset {found.start} begins there",
+            position=found.position,
+            start=found.start,
+            end=found.end,
+            recovery_point=recovery_point,
+            log_dir=log_dir_of(segment.directory),
+        )
+    return Offset(end_offset), end
 
 
 def _next_offset(active: Segment) -> Offset:
@@ -230,12 +324,6 @@ def _next_offset(active: Segment) -> Offset:
     for _, header in active.walk_from(active.index.positions[-1] if len(active.index) else 0):
         end_offset = header[0] + header[6] + 1
     return Offset(end_offset)
-
-
-def _remove_segment(disk: Disk, segment: Segment) -> None:
-    segment.close()
-    for suffix in (LOG_SUFFIX, *_INDEX_SUFFIXES):
-        disk.remove(segment.path(suffix))
 
 
 def _epochs_of(segments: list[Segment]) -> EpochCache:

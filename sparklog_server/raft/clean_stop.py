@@ -11,17 +11,18 @@ from sparklog_server.disk.door import Disk
 FILE_NAME = "clean-stop-checkpoint"
 
 
-def take_mark(disk: Disk, directory: str, log: TopicPartition) -> Offset | None:
-    """Where the log ended at its clean stop, None after any other; the mark is gone for good then. Blocks. Raises StorageError."""
-    path = f"{directory}/{FILE_NAME}"
-    content = disk.read(path)
-    if content is None:
-        return None
-    disk.remove(path)
+def read_mark(disk: Disk, directory: str, log: TopicPartition) -> Offset | None:
+    """Where the log ended at its clean stop, None after any other. Blocks. Raises StorageError."""
+    content = disk.read(f"{directory}/{FILE_NAME}")
     try:
-        return parse_offsets(content).get(log)
+        return None if content is None else parse_offsets(content).get(log)
     except CheckpointCorrupt:
         return None
+
+
+def remove_mark(disk: Disk, directory: str) -> None:
+    """Take the mark away for good, before anything is appended. Blocks. Raises StorageError."""
+    disk.remove(f"{directory}/{FILE_NAME}")
 
 
 def leave_mark(disk: Disk, directory: str, log: TopicPartition, end_offset: Offset) -> None:

@@ -12,19 +12,25 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 from functools import partial
 
-from sparklog.effects import Effect, Halt, Sync
-from sparklog.model import Instant, LeaderEpoch, NodeId, Offset, OffsetAndEpoch, Ticket, TopicPartition, Uuid
-from sparklog.record.batch import iterate_headers
+from sparklog.effects import Effect, Halt, Run, Sync
+from sparklog.kernels import scan
+from sparklog.model import Instant, LeaderEpoch, Micros, NodeId, Offset, OffsetAndEpoch, Ticket, TopicPartition, Uuid
+from sparklog.record.batch import LENGTH_OVERHEAD
 from sparklog.record.control import LeaderChange, build_control
 from sparklog_server.disk.door import Disk, StorageError
+from sparklog_server.log.cuts import Cuts
 from sparklog_server.log.damage import LogDamaged
 from sparklog_server.log.partition_log import PartitionLog
 from sparklog_server.log.segment import LOG_SUFFIX
 from sparklog_server.log.settings import LogSettings
+from sparklog_server.log.validate import HeaderFields
 
-from .clean_stop import leave_mark, take_mark
+from .clean_stop import leave_mark, read_mark, remove_mark
 from .election_state import FILE_NAME, ElectionState, parse
 from .leading import Leading
+from .recovery_point import RecoveryPoint
+from .recovery_point import read as read_recovery_point
+from .recovery_point import write as write_recovery_point
 from .snapshots import Snapshot, SnapshotDamaged, file_name, listed, set_damaged_aside
 from .snapshots import read as read_snapshot
 from .voters import VoterSet
@@ -93,6 +99,7 @@ class RaftNode:
         self._leading: Leading | None = None
         self._vote_ticket: Ticket | None = None
         self._sync: tuple[Ticket, Offset] | None = None
+        self._recovery_point = RecoveryPoint(disk, log.directory, METADATA_PARTITION, tickets=tickets)
 
     @classmethod
     def open(
@@ -108,7 +115,7 @@ class RaftNode:
         trace: Trace,
         now: Instant,
     ) -> "RaftNode":
-        """Open or begin the metadata log in `log_dir`. Raises StorageError, ElectionStateCorrupt."""
+        """Open or begin the metadata log in `log_dir`. Raises StorageError, ElectionStateCorrupt, and LogDamaged."""
         directory = f"{log_dir}/{METADATA_PARTITION}"
         disk.make_directory(directory)
         metadata_path = f"{directory}/partition.metadata"
@@ -116,7 +123,10 @@ class RaftNode:
         state_path = f"{directory}/{FILE_NAME}"
         state = parse(disk.read(state_path), state_path)
         snapshots = listed(disk, directory)
-        log = _open_log(disk, directory, settings, now, snapshots[-1] if snapshots else None)
+        cuts = Cuts(disk, lambda: [directory], now.wall_ms)
+        log = _open_log(disk, directory, settings, now, snapshots[-1] if snapshots else None, cuts)
+        for cut in cuts.made:
+            trace("log-cut", partition=str(METADATA_PARTITION), **cut.fields)
         while snapshots and snapshots[0].offset < log.log_start_offset:
             disk.remove(f"{directory}/{file_name(snapshots.pop(0))}")  # of no use without what followed it
         if not is_identified:
@@ -157,7 +167,7 @@ class RaftNode:
     @property
     def is_quiet(self) -> bool:
         """Whether nothing waits for the disk."""
-        return self._sync is None and self._vote_ticket is None
+        return self._sync is None and self._vote_ticket is None and self._recovery_point.is_quiet
 
     def campaign(self) -> list[Effect]:
         """Stand for election in the next epoch: the vote for oneself goes to disk first."""
@@ -191,7 +201,13 @@ class RaftNode:
         return [Sync(ticket, files, self._log_dir)]
 
     def synced(self, ticket: Ticket, error: StorageError | None, now: Instant) -> list[Effect]:
-        """The result of a sync this node asked for: a vote that elects it, or records that count from now on."""
+        """The result of a sync or job this node asked for: a vote that elects it, or records that count from now on."""
+        if self._recovery_point.finished(ticket):
+            if error is not None and error.is_full:
+                self._recovery_point.moved(now)  # the one that is there stays true
+            elif error is not None and self.role is not Role.HALTED:
+                return self.halt(error)
+            return []
         if error is not None:
             return self.halt(error)
         if ticket == self._vote_ticket:
@@ -203,21 +219,51 @@ class RaftNode:
         end_offset = self._sync[1]
         self._sync = None
         self.log.synced(end_offset)
+        self._recovery_point.moved(now)
         if self._leading is not None:
             self._leading.voter_synced(self._node_id, end_offset)
         assert self.high_watermark <= self.log_end_offset
         return self.flush()
 
+    def tick(self, now: Instant) -> list[Run]:
+        """Write the recovery point down if it is time."""
+        return self._recovery_point.due(self.log.recovery_point, now) if self.is_leader else []
+
+    def deadline(self) -> Micros | None:
+        """When `tick` wants to be called."""
+        return self._recovery_point.deadline() if self.is_leader else None
+
     def read(self, start: Offset, limit: Offset) -> Iterator[bytes]:
-        """The batches of `[start, limit)` in pieces of whole batches."""
+        """The batches of `[start, limit)` in pieces of whole batches, each with its checksum checked. Raises LogDamaged, StorageError.
+
+        A replay is the one time at which all of the log is read, and what it decodes decides what the cluster has.
+        """
         position = start
         while position < limit:
             piece = self.log.read(position, limit, _READ_BYTES, at_least_one=True)
             if piece is None:
-                return
+                raise self._damaged(self.log.directory, None, f"there is no batch with offset {position}", position, limit)
             batches = piece.read()
+            path = next(segment.file.path for segment in self.log.segments.all if segment.file is piece.file)
+            try:
+                found = scan.headers(batches, True)
+            except ValueError as error:
+                sound = scan.headers(memoryview(batches)[: error.args[1]], False)
+                end, due = (0, position) if not sound else (_end_at(*sound[-1]), Offset(sound[-1][1][0] + sound[-1][1][6] + 1))
+                raise self._damaged(path, piece.position + end, f"{error.args[2]} in the batch with offset {due}", due, limit) from None
+            if not found:
+                raise self._damaged(path, piece.position, f"no whole batch with offset {position} begins there", position, limit)
+            due = Offset(min(position, found[0][1][0]))  # a snapshot may end within a batch
+            for at, header in found:
+                if header[0] != due:
+                    raise self._damaged(path, piece.position + at, f"a batch of offset {header[0]} where {due} was due", due, limit)
+                due = Offset(header[0] + header[6] + 1)
             yield batches
-            position = _end_of(batches)
+            position = due
+
+    def _damaged(self, path: str, position: int | None, what: str, start: Offset, end: Offset) -> LogDamaged:
+        recovery_point = self.log.recovery_point
+        return LogDamaged(path, what, position=position, start=start, end=end, recovery_point=recovery_point, log_dir=self._log_dir)
 
     def load_snapshot(self) -> Snapshot | None:
         """The newest sound snapshot, if there is one, from which the log goes on; damaged ones are set aside.
@@ -235,8 +281,8 @@ class RaftNode:
                 damaged.append((snapshot, error))
         if log_start > (0 if found is None else found.id.offset):
             path, reason = (damaged[0][1].path, damaged[0][1].reason) if damaged else (directory, "no snapshot is there")
-            advice = f"{reason}. The log begins at offset {log_start}, so a snapshot that reaches it is needed: restore it from a copy"
-            raise LogDamaged(path, "read snapshot", advice)
+            what = f"{reason}. The log begins at offset {log_start}, so a snapshot that reaches it is needed: restore it from a copy"
+            raise self._damaged(path, None, what, Offset(0 if found is None else found.id.offset), log_start)
         for snapshot, damage in damaged:
             kept = set_damaged_aside(self._disk, directory, snapshot)
             self.snapshots.remove(snapshot)
@@ -256,7 +302,9 @@ class RaftNode:
         self._become(Role.CLOSED)
         try:
             self.log.close(None if is_halted else now)
+            self._recovery_point.stop()
             if not is_halted:
+                write_recovery_point(self._disk, self.log.directory, METADATA_PARTITION, self.log.log_end_offset)
                 leave_mark(self._disk, self.log.directory, METADATA_PARTITION, self.log.log_end_offset)
         except StorageError as error:
             self._trace("metadata-log-not-closed-cleanly", path=error.path, call=error.call, reason=error.reason)
@@ -281,9 +329,12 @@ class RaftNode:
         self._trace("raft-role", node=self._node_id, role=role.value, epoch=self.epoch)
 
 
-def _open_log(disk: Disk, directory: str, settings: LogSettings, now: Instant, newest: OffsetAndEpoch | None) -> PartitionLog:
-    """The log as its last stop left it; scanned, after one that was not clean, from the newest snapshot on. Raises StorageError."""
-    end_offset = take_mark(disk, directory, METADATA_PARTITION)
+def _open_log(disk: Disk, directory: str, settings: LogSettings, now: Instant, newest: OffsetAndEpoch | None, cuts: Cuts) -> PartitionLog:
+    """The log as its last stop left it; scanned, after one that was not clean, from its recovery point on.
+
+    Raises StorageError, and LogDamaged if durable records are missing; the mark of a clean stop stays then.
+    """
+    end_offset = read_mark(disk, directory, METADATA_PARTITION)
     snapshot_end = Offset(0) if newest is None else newest.offset
     is_begun = any(name.endswith(LOG_SUFFIX) for name in disk.list(directory))
     open_as = partial(
@@ -294,26 +345,21 @@ def _open_log(disk: Disk, directory: str, settings: LogSettings, now: Instant, n
         METADATA_TOPIC_ID,
         settings,
         now=now,
-        recovery_point=max(end_offset or Offset(0), snapshot_end),
+        recovery_point=max(end_offset or Offset(0), snapshot_end, read_recovery_point(disk, directory, METADATA_PARTITION)),
         log_start_offset=Offset(0) if is_begun else snapshot_end,
+        is_metadata=True,
+        cuts=cuts,
     )
     log = open_as(was_clean=end_offset is not None)
     if end_offset is not None and log.log_end_offset != end_offset:
         # Other files than those that were marked, or a log that goes on behind the mark: it vouches for what it knew at most.
         log.close()
         log = open_as(was_clean=False)
-    if newest is not None and log.log_end_offset < snapshot_end:
-        reason = (
-            f"the log ends at offset {log.log_end_offset}, before its snapshot {file_name(newest)}: some of it is missing. Restore it, or "
-            f"move all files that end in {LOG_SUFFIX} away to go on from the snapshot"
-        )
-        log.close()
-        raise LogDamaged(directory, "recover", reason)
+    disk.remove(*log.leftovers)  # where the log begins is told by its snapshots
+    remove_mark(disk, directory)
     return log
 
 
-def _end_of(batches: bytes) -> Offset:
-    end = Offset(0)
-    for _, header in iterate_headers(batches):
-        end = Offset(header.next_offset)
-    return end
+def _end_at(position: int, header: HeaderFields) -> int:
+    """Where a batch ends that begins at `position`."""
+    return position + header[1] + LENGTH_OVERHEAD

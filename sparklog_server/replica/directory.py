@@ -4,18 +4,26 @@ Group commit: one sync is in flight at a time, and everything appended meanwhile
 for what it makes durable, else within 10 ms, so that a stream of unawaited records does not keep the disk busy with syncs of a few bytes.
 A failed sync or write is final: what the kernel dropped cannot be synced by trying again, so the directory stays offline until the
 process starts anew.
+
+    synced ── 0.5 s ──► the recovery points alone are written down      ── checkpoint interval ──► all checkpoints
+
+So at most one second of acknowledged records lies above the recovery points on disk, and what is missing below them is no trace of a crash.
 """
 
 from collections.abc import Callable
+from typing import Final
 
-from sparklog.effects import Sync
+from sparklog.effects import Steps, Sync
 from sparklog.model import Instant, Micros, Offset, Ticket, TopicPartition, Uuid, earlier
 from sparklog_server.disk.door import DiskFile, StorageError
 from sparklog_server.log.answers import BrokenFrame
 from sparklog_server.log.log_dir import LogDir
+from sparklog_server.log.removal import Removal
 from sparklog_server.replica.partition import LINGER_US, Partition
 
 Trace = Callable[..., None]
+RECOVERY_POINTS_MS_MAX: Final = 500
+"""How long after a sync recovery points are written down at the latest: the other half of the second is the disk's."""
 
 BROKEN_FRAMES_TOLD_MAX = 1_000
 
@@ -35,10 +43,14 @@ class Directory:
         "_cuts",
         "_dirty",
         "_failed",
+        "_held",
         "_in_flight",
         "_is_awaited",
+        "_is_checkpoint_whole",
         "_is_checkpointing",
         "_log_start_interval_us",
+        "_recovery_points_at_us",
+        "_recovery_points_interval_us",
         "_settling_bytes",
         "_trace",
         "_unsynced_bytes",
@@ -59,6 +71,7 @@ class Directory:
         *,
         checkpoint_interval_ms: int,
         log_start_interval_ms: int,
+        recovery_points_interval_ms: int = RECOVERY_POINTS_MS_MAX,
         unsynced_bytes_max: int,
         failed: list[Uuid],
         trace: Trace,
@@ -66,11 +79,15 @@ class Directory:
         """`failed` is where its id is put when the disk refuses."""
         self.log_dir = log_dir
         self._checkpoint_at_us: Micros | None = None
+        self._recovery_points_at_us: Micros | None = None
         self._is_checkpointing = False
+        self._is_checkpoint_whole = False  # the one in flight: all of them, not the recovery points alone
+        self._held: list[tuple[int, Removal]] = []  # until so many checkpoints are done
         self.checkpoints_begun = 0
         self.checkpoints_done = 0
         self._checkpoint_interval_us = checkpoint_interval_ms * 1000
         self._log_start_interval_us = log_start_interval_ms * 1000
+        self._recovery_points_interval_us = min(recovery_points_interval_ms, RECOVERY_POINTS_MS_MAX) * 1000
         self._checkpointed_starts: list[tuple[Partition, Offset]] = []  # by the checkpoint that is in flight
         self._cuts: dict[Partition, Offset] = {}  # where logs are to be cut once no checkpoint vouches for what goes
         self._unsynced_bytes_max = unsynced_bytes_max
@@ -97,7 +114,7 @@ class Directory:
     def deadline(self) -> Micros | None:
         """When to ask again whether a sync or a checkpoint is due."""
         sync_at_us = None if self._in_flight else self.sync_at_us
-        return sync_at_us if self._is_checkpointing else earlier(sync_at_us, self._checkpoint_at_us)
+        return sync_at_us if self._is_checkpointing else earlier(sync_at_us, earlier(self._checkpoint_at_us, self._recovery_points_at_us))
 
     @property
     def is_quiet(self) -> bool:
@@ -143,6 +160,8 @@ class Directory:
         self.is_congested = self._unsynced_bytes > self._unsynced_bytes_max
         if self._checkpoint_at_us is None:
             self._checkpoint_at_us = Micros(now.mono_us + self._checkpoint_interval_us)
+        if self._recovery_points_at_us is None:
+            self._recovery_points_at_us = Micros(now.mono_us + self._recovery_points_interval_us)
         for partition, end_offset in in_flight:
             if partition in self.partitions:
                 partition.synced(end_offset)
@@ -153,19 +172,37 @@ class Directory:
 
     def begin_checkpoint(self) -> Callable[[], None]:
         """The job that writes down recovery points and high watermarks as they are now."""
-        self._checkpoint_at_us = None
-        self._is_checkpointing = True
+        self._checkpoint_at_us = self._recovery_points_at_us = None
+        self._is_checkpointing = self._is_checkpoint_whole = True
         self.checkpoints_begun += 1
         self._checkpointed_starts = [(partition, partition.log.log_start_offset) for partition in self.partitions]
-        limits = {partition.topic_partition: offset for partition, offset in self._cuts.items() if partition in self.partitions}
-        return self.log_dir.checkpoint_job(self.high_watermarks(), limits)
+        return self.log_dir.checkpoint_job(self.high_watermarks(), self._limits())
+
+    def are_recovery_points_due(self, now: Instant) -> bool:
+        """Whether the recovery points alone should be written down now."""
+        return not self._is_checkpointing and self._recovery_points_at_us is not None and self._recovery_points_at_us <= now.mono_us
+
+    def begin_recovery_points(self) -> Callable[[], Steps[None]]:
+        """The job that writes down the recovery points as they are now; `checkpoint_finished` follows."""
+        self._recovery_points_at_us = None
+        self._is_checkpointing, self._is_checkpoint_whole = True, False
+        return self.log_dir.recovery_points_job(self._limits())
+
+    def _limits(self) -> dict[TopicPartition, Offset]:
+        """Beyond which no checkpoint may vouch any more."""
+        return {partition.topic_partition: offset for partition, offset in self._cuts.items() if partition in self.partitions}
 
     def checkpoint_finished(self, error: StorageError | None, now: Instant) -> None:
         """The checkpoint in flight is on disk, or never will be."""
         self._is_checkpointing = False
         starts, self._checkpointed_starts = self._checkpointed_starts, []
+        if error is not None and error.is_full and not self._is_checkpoint_whole:
+            self._recovery_points_at_us = Micros(now.mono_us + RECOVERY_POINTS_MS_MAX * 1000)  # those that are there stay true
+            return
         if error is not None:
             self.storage_failed(error)
+            return
+        if not self._is_checkpoint_whole:
             return
         self.checkpoints_done = self.checkpoints_begun
         self.log_dir.checkpointed()
@@ -175,6 +212,17 @@ class Directory:
                 self.cut(partition, offset, now)
         for partition, log_start in starts:
             partition.log_start_written(log_start)
+
+    def hold(self, removal: Removal, now: Instant) -> None:
+        """Keep what was renamed to be removed until no checkpoint vouches for it any more; `take_forgotten` gives it then."""
+        self._held.append((self.checkpoints_begun + 1, removal))
+        self.checkpoint_now(now)
+
+    def take_forgotten(self) -> list[Removal]:
+        """The removals that were held, and may begin."""
+        forgotten = [removal for due, removal in self._held if due <= self.checkpoints_done]
+        self._held = self._held[len(forgotten) :]
+        return forgotten
 
     def log_start_moved(self, now: Instant, *, is_awaited: bool) -> None:
         """A log start is to be written down: at once if somebody waits for it."""
@@ -231,8 +279,9 @@ class Directory:
         self._unsynced_bytes = self._settling_bytes = 0
         self.is_congested = False
         self.sync_at_us = None
-        self._checkpoint_at_us = None
+        self._checkpoint_at_us = self._recovery_points_at_us = None
         self._cuts = {}
+        self._held = []  # what is renamed goes when the directory is opened again
         for partition in self.partitions:
             partition.go_offline()
 

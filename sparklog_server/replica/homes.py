@@ -56,7 +56,10 @@ class Homes:
             return None
         holders = [one for one in online if topic_partition in one.log_dir.logs or topic_partition in one.log_dir.damaged]
         if holders:
-            return holders[0]
+            # A directory that is missing here, and lies in another log directory, was moved there while the broker was stopped.
+            return next(
+                (one for one in holders if topic_partition in one.log_dir.logs or not _is_missing(one, topic_partition)), holders[0]
+            )
         if wish is not None and wish.error is None:
             return wish
         # Where all are cordoned, what was placed here before must live somewhere all the same.
@@ -104,6 +107,10 @@ class Homes:
             if is_wanted:
                 log_dir.promote(topic_partition, future, self._settings_for(topic_partition.topic), now)
                 return
+
+
+def _is_missing(directory: Directory, topic_partition: TopicPartition) -> bool:
+    return directory.log_dir.damaged[topic_partition].is_missing
 
 
 def _has(directory: Directory, topic_partition: TopicPartition, topic_id: Uuid) -> bool:

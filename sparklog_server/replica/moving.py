@@ -14,6 +14,7 @@ from sparklog.model import Instant, Micros, Ticket, TopicPartition, Uuid
 from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.log.copying import Copied, Copying, SourceFailed, catch_up, copy
 from sparklog_server.log.futures import segments_in
+from sparklog_server.log.removal import removal
 from sparklog_server.replica.cleaning import Cleaning
 from sparklog_server.replica.directory import Directory, Trace
 from sparklog_server.replica.move import CATCH_UP_BYTES, Left, Move, Stage
@@ -396,7 +397,12 @@ class Moving:
         self._end(move)
         self._trace("replica-moved", partition=str(move.topic_partition), target=move.target.log_dir.path)
         following = self._next.pop(move.partition, None)
-        runs = [] if isinstance(result, StorageError) else self.discard([move.doomed[1]])
+        runs: list[Run] = []
+        if not isinstance(result, StorageError):
+            if move.home.log_dir.is_vouched(move.topic_partition):
+                move.home.hold(removal(self._disk, [move.doomed[1]]), now)
+            else:
+                runs = self.discard([move.doomed[1]])
         if following is not None and not move.partition.log.is_closed:
             runs += self.move(move.partition, move.target, following, now)
         return runs

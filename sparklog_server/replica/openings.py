@@ -109,7 +109,7 @@ class Openings:
         """The result of a job: the logs it began, if it did, and what follows; None if the ticket is somebody else's."""
         renamed = self._renames.pop(ticket, None)
         if renamed is not None:
-            self._renamed(*renamed, result)
+            self._renamed(*renamed, result, now)
             return None, []
         created = self._creations.pop(ticket, None)
         if created is None:
@@ -123,12 +123,15 @@ class Openings:
             return Begun(directory, (*names, *dropped), []), []
         return Begun(directory, names, cast(list[PartitionLog], result)), self._begin_next(directory, now)
 
-    def _renamed(self, directory: Directory, names: tuple[TopicPartition, ...], result: object) -> None:
+    def _renamed(self, directory: Directory, names: tuple[TopicPartition, ...], result: object, now: Instant) -> None:
         self._release(names)
         if isinstance(result, StorageError):
             directory.storage_failed(result)
         elif (removal := go_on(result)) is not None:
-            self._removals.add(removal)
+            if any(directory.log_dir.is_vouched(name) for name in names):
+                directory.hold(removal, now)
+            else:
+                self._removals.add(removal)
 
     def _release(self, names: Iterable[TopicPartition]) -> None:
         for name in names:

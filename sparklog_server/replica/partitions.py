@@ -128,6 +128,7 @@ class Partitions:
         for directory in self.directories:
             log_dir = directory.log_dir
             claimed = frozenset(partition.topic_partition for partition in directory.partitions) | self._offline.keys()
+            log_dir.forget_missing(claimed)
             for topic_partition in sorted((log_dir.logs.keys() | log_dir.damaged.keys()) - claimed):
                 if directory.error is None:
                     try:
@@ -345,6 +346,10 @@ class Partitions:
                 ticket = self._tickets()
                 self._checkpoints[ticket] = directory
                 runs.append(Run(directory.begin_checkpoint(), ticket))
+            elif directory.are_recovery_points_due(now):
+                ticket = self._tickets()
+                self._checkpoints[ticket] = directory
+                runs.append(Run(directory.begin_recovery_points(), ticket, in_steps=True))
         return runs
 
     def due_cleaning(self, now: Instant) -> list[Run]:
@@ -384,6 +389,9 @@ class Partitions:
         directory = self._checkpoints.pop(ticket, None)
         if directory is not None:
             directory.checkpoint_finished(result if isinstance(result, StorageError) else None, now)
+            for removal in directory.take_forgotten():
+                self._removals.add(removal)
+            self.retention.log_starts_written()
         elif not self._job_finished(ticket, result, now):
             return False
         if self.moving is not None:

@@ -1,6 +1,6 @@
 """When retention is looked at, and what becomes of the segments that it takes out of the logs.
 
-    check ── a few logs a turn ──► renamed (job) ── file.delete.delay.ms ──► removed (job)
+    check ── a few logs a turn ──► renamed (job) ── log start written down, file.delete.delay.ms ──► removed (job)
 
 A log whose active segment was rolled to be taken is looked at again once that is synced; one whose oldest segments have not told their
 ages in this life is looked at once a job has read them.
@@ -12,10 +12,10 @@ from functools import partial
 from typing import cast
 
 from sparklog.effects import Run
-from sparklog.model import Instant, Micros, Ticket, TopicPartition, earlier
+from sparklog.model import Instant, Micros, Offset, Ticket, TopicPartition, earlier
 from sparklog.record.batch import NO_TIMESTAMP
 from sparklog_server.disk.door import StorageError
-from sparklog_server.log.removal import go_on
+from sparklog_server.log.removal import Removal, go_on
 from sparklog_server.log.retention import Ages, note_ages, read_ages, unread
 from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.removals import Removals
@@ -52,6 +52,7 @@ class Retention:
         self._renames: dict[Ticket, Partition] = {}
         self._readings: dict[Ticket, Partition] = {}
         self._removals = removals
+        self._held: list[tuple[Partition, Offset, Removal, Micros]] = []  # until the log start is written down
 
     def begin(self, now: Instant) -> None:
         """The logs are open: check them from now on."""
@@ -119,11 +120,22 @@ class Retention:
         del self.renaming[partition.topic_partition]
         removal = go_on(result)
         if removal is not None:
-            self._removals.add(removal, Micros(now.mono_us + partition.log.settings.file_delete_delay_ms * 1000))
+            due_us = Micros(now.mono_us + partition.log.settings.file_delete_delay_ms * 1000)
+            self._held.append((partition, partition.log.log_start_offset, removal, due_us))
+            self.log_starts_written()
         elif isinstance(result, StorageError) and not partition.log.is_closed:
             # Where the log is closed its directory has another name by now, and what is in it goes with it.
             partition.storage_failed(result)
         return []
+
+    def log_starts_written(self) -> None:
+        """A checkpoint is on disk: what lies below the log starts in it may leave the disk when it is due."""
+        held, self._held = self._held, []
+        for partition, log_start, removal, due_us in held:
+            if partition.durable_log_start >= log_start:
+                self._removals.add(removal, due_us)
+            elif not partition.log.is_closed:  # else the files go with their directory
+                self._held.append((partition, log_start, removal, due_us))
 
     def _read(self, partition: Partition, result: object, now: Instant) -> list[Run]:
         log = partition.log

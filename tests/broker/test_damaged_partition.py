@@ -69,7 +69,7 @@ def test_a_damaged_log_takes_its_own_partition_offline_and_nothing_else() -> Non
 def test_one_line_names_the_file_the_place_and_the_remedy() -> None:
     world, _, _ = damaged()
     (line,) = [line for line in world.node.trace if line.startswith("partition-offline")]
-    for part in ("partition=t-0", f"{DAMAGED}/{LOG}", "at byte 0,", "restore the file", "recovery-point-offset-checkpoint"):
+    for part in ("partition=t-0", f"{DAMAGED}/{LOG}", "at byte 0:", "offsets [0, 1)", "restore the file", "sparklog log repair /a"):
         assert part in line
 
 

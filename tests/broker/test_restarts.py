@@ -27,7 +27,7 @@ def restarted(world: World, *, cleanly: bool) -> None:
 
 
 def begun(flush: str) -> World:
-    world = World(1, **{"sparklog.ack.flush": flush})
+    world = World(2, **{"sparklog.ack.flush": flush})
     world.node.start()
     world.settle()
     client = world.node.connect()

@@ -11,7 +11,7 @@ import pytest
 from sparklog import Consumer, TopicPartition
 from tests.daemon.broker_process import BrokerProcess, broker
 from tests.log.corruption import ROOT, Case, served
-from tests.log.test_corruption_matrix import REMEDY, STARTED, files_with
+from tests.log.test_corruption_matrix import CASES, IDS, REMEDY, files_with
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(180)]
 PROGRAM = "import sys; from sparklog_server.cli.main import main; sys.exit(main())"
@@ -45,7 +45,7 @@ def read(process: BrokerProcess, end: int) -> dict[int, bytes]:
 
 
 @pytest.mark.parametrize("is_clean", [False, True], ids=["kill", "clean"])
-@pytest.mark.parametrize("case", STARTED, ids=[case.name.replace(" ", "-") for case in STARTED])
+@pytest.mark.parametrize("case", CASES, ids=IDS)
 def test_a_damaged_directory_is_refused_or_served_and_repaired(case: Case, tmp_path: Path, *, is_clean: bool) -> None:
     before = served(is_clean=is_clean)
     files, damaged = files_with(case, before)

@@ -9,10 +9,12 @@ The script depends on its seed alone, so every run is the same up to the cut.
 """
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
 
 from msgspec.structs import replace
 
+from sparklog.effects import Steps, take_all
 from sparklog.kernels import scan
 from sparklog.model import ZERO_UUID, LeaderEpoch, NodeId, Offset, TopicPartition, Uuid
 from sparklog.record.batch import Record, decode_records, read_header
@@ -175,8 +177,15 @@ class Witness:
                 for one in due
                 if any(one.first_offset <= base < one.last_offset and header.producer_id == one.producer_id for base, header in left)
             ]
-            assert [one for one in self.aborted if one in told] == told
-            assert all(one in told for one in due)
+            written = {one.last_offset: one for one in self.aborted}
+            for one in told:
+                # A replay of what compaction has left of a transaction knows of no beginning that is gone.
+                whole = written[one.last_offset]
+                assert one._replace(first_offset=whole.first_offset) == whole
+                gone = range(whole.first_offset, one.first_offset)
+                assert not [base for base, header in left if base in gone and header.producer_id == one.producer_id]
+            assert [one.last_offset for one in told] == sorted(one.last_offset for one in told)
+            assert all(one.last_offset in {other.last_offset for other in told} for one in due)
         else:
             assert told == due
         assert log.last_stable_offset(end) == max(min(self.open.values(), default=end), self.start)
@@ -205,6 +214,10 @@ class Witness:
                 if header[9] >= 0:
                     state.appended(header, header[0], header[8])
         return state.render()
+
+
+def _take(job: Callable[[], Steps[None]]) -> None:
+    take_all(job())
 
 
 def _is_control(place: Place) -> bool:
@@ -261,6 +274,7 @@ class History:
     def _open(self) -> LogDir:
         """The directory, and how far its compacted log was clean, as the scheduler of compaction reads it."""
         self.log_dir = reopened(self.disk)
+        assert not self.log_dir.damaged, f"damaged by no more than a crash: {[str(one.error) for one in self.log_dir.damaged.values()]}"
         content, log = self.disk.read(CLEANER_CHECKPOINT), self.log_dir.logs.get(COMPACTED)
         if content is not None and log is not None:
             clean_to = parse_offsets(content).get(COMPACTED, Offset(0))
@@ -289,7 +303,10 @@ class History:
             witness.epoch += 1
             log.assign_epoch(LeaderEpoch(witness.epoch), log.log_end_offset)
         elif fate < 0.92:
-            self._jobs.append(self.log_dir.checkpoint_job(self._high_watermarks()))
+            if self.random.random() < 0.3:
+                self._jobs.append(partial(_take, self.log_dir.recovery_points_job()))
+            else:
+                self._jobs.append(self.log_dir.checkpoint_job(self._high_watermarks()))
             if self.random.random() < 0.7:
                 self._jobs.pop(0)()
         elif fate < 0.95 and not witness.is_compacted:
@@ -389,6 +406,8 @@ class History:
         removal = self.log_dir.delete_job([topic_partition])()
         self.absent[topic_partition] = None
         del self.witnesses[topic_partition]
+        if self.log_dir.is_vouched(topic_partition):
+            self.log_dir.checkpoint(self._high_watermarks())  # else its directory would be missed
         removal()
 
     def _create(self, topic_partition: TopicPartition) -> None:

@@ -1,4 +1,4 @@
-"""A broker whose jobs end when the test says so; syncs end at once, and time passes when told."""
+"""A broker whose jobs end when the test says so; syncs, and what writes down recovery points alone, end at once. Time passes when told."""
 
 from random import Random
 
@@ -14,6 +14,8 @@ from sparklog.wire.schema import Message
 from sparklog_server.broker.broker import Broker
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.disk.door import StorageError
+from sparklog_server.log.recovery_points import write_recovery_points
+from sparklog_server.raft.recovery_point import write as write_recovery_point
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.broker.world import ACKS_ALL, FETCH_BY_NAME, PRODUCE_BY_NAME, fetch, fetched, produce, produced
 
@@ -85,6 +87,8 @@ class ByHand:
                     self._carry_out(self.broker.finished(ticket, None, self.now))
                 case Run():
                     self.held.append(effect)
+                    if getattr(effect.job, "func", None) in (write_recovery_point, write_recovery_points):
+                        self.run(effect)
                 case Reply(_, chunks):
                     self._replies.append(b"".join(chunk.read() if isinstance(chunk, FileSlice) else bytes(chunk) for chunk in chunks))
                 case _:

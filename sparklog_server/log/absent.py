@@ -1,0 +1,61 @@
+"""The partitions that a checkpoint vouches for and that have no directory.
+
+    t-0 named with a recovery point ── t-0/ is there ──► opened
+                                   ├── t-0.<uuid>-delete, -stray or -future is there ──► deleted, set aside or moved: the name is struck out
+                                   └── neither ──► damage: the directory was taken away
+
+A directory that this broker renames to `-delete` is removed only once no checkpoint on disk names its partition, so what the third case
+finds is no trace of a crash.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from sparklog.model import Offset, TopicPartition
+
+from .damage import LogDamaged
+from .futures import FUTURE_SUFFIX
+
+DELETE_SUFFIX: Final = "-delete"
+STRAY_SUFFIX: Final = "-stray"
+NAME_MAX: Final = 255
+_UNIQUE_CHARACTERS: Final = 33  # a dot and a UUID in hex
+
+
+def doomed_name(topic_partition: TopicPartition, unique: bytes, ending: str) -> str:
+    """The name of a directory that is to go, or is set aside; a long topic's name is cut."""
+    suffix = f".{unique.hex()}{ending}"
+    return f"{str(topic_partition)[: NAME_MAX - len(suffix)]}{suffix}"
+
+
+class Absent:
+    """Which of the partitions with a recovery point above 0 have no directory in a log directory with these names in it."""
+
+    def __init__(self, names: Iterable[str], recovery_points: Mapping[TopicPartition, Offset]) -> None:
+        there = frozenset(names)
+        renamed = frozenset(
+            (name.removesuffix(ending)[:-_UNIQUE_CHARACTERS], ending)
+            for name in there
+            for ending in (DELETE_SUFFIX, STRAY_SUFFIX, FUTURE_SUFFIX)
+            if name.endswith(ending)
+        )
+        self.renamed: list[TopicPartition] = []
+        self.missing: list[TopicPartition] = []
+        for topic_partition, recovery_point in recovery_points.items():
+            name = str(topic_partition)
+            if recovery_point > 0 and name not in there:
+                endings = (DELETE_SUFFIX, STRAY_SUFFIX, FUTURE_SUFFIX)
+                is_renamed = any((name[: NAME_MAX - _UNIQUE_CHARACTERS - len(ending)], ending) in renamed for ending in endings)
+                (self.renamed if is_renamed else self.missing).append(topic_partition)
+
+
+def damage_of(path: str, topic_partition: TopicPartition, start: Offset, recovery_point: Offset) -> LogDamaged:
+    """What is wrong with a partition whose directory is missing in the log directory at `path`."""
+    return LogDamaged(
+        f"{path}/{topic_partition}",
+        "the directory is missing",
+        start=start,
+        end=recovery_point,
+        recovery_point=recovery_point,
+        log_dir=path,
+    )

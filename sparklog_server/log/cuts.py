@@ -1,0 +1,146 @@
+"""Copies of what recovery cuts off a log, kept beside it under a bound, so that a cut is never silent and can be looked at afterwards.
+
+    <base offset>.log.cut-<wall clock, ms>-<position>      the raw bytes of that log from `position` to its end, as they were
+
+The broker never reads them. The bound holds for a whole log directory: copies that earlier starts made go first, the oldest before the
+others; what alone exceeds it, or finds the disk full, is cut without a copy, and the event says so.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from sparklog.model import Millis, Offset
+from sparklog_server.disk.door import Disk, DiskFile, StorageError
+
+BYTES_MAX: Final = 256 << 20
+CUT_NAME: Final = re.compile(r"(\d{20})\.log\.cut-(\d{1,19})-(\d{1,19})", re.ASCII)
+_WINDOW_BYTES: Final = 1 << 20
+
+
+class CutName(NamedTuple):
+    """What the name of a copy tells."""
+
+    base_offset: Offset
+    wall_ms: Millis
+    position: int
+
+
+class Cut(NamedTuple):
+    """`size` bytes from `position` on were cut off the log at `path`, where the record with `offset` was due.
+
+    `is_followed` says whether a sound batch lay in them, or in a segment behind them; `copy` is the path of the copy, None if there is
+    none, for the `reason` that ends the event.
+    """
+
+    path: str
+    position: int
+    offset: Offset
+    size: int
+    is_followed: bool
+    copy: str | None
+    reason: str
+
+    @property
+    def fields(self) -> dict[str, object]:
+        """As the event `log-cut` tells it."""
+        return {
+            "path": self.path,
+            "position": self.position,
+            "offset": self.offset,
+            "bytes": self.size,
+            "sound_batches_follow": "true" if self.is_followed else "false",
+            "copy": self.copy or "none",
+            "reason": self.reason,
+        }
+
+
+def parse_cut_name(name: str) -> CutName | None:
+    """What the name of a file tells if it is such a copy."""
+    found = CUT_NAME.fullmatch(name)
+    return None if found is None else CutName(Offset(int(found[1])), Millis(int(found[2])), int(found[3]))
+
+
+class Cuts:
+    """The cuts that one start makes, and their copies. `made` has them in order."""
+
+    def __init__(self, disk: Disk, directories: Callable[[], list[str]], now_ms: Millis, *, bytes_max: int = BYTES_MAX) -> None:
+        """`directories` gives all that share the bound; it is asked at the first cut."""
+        self.made: list[Cut] = []
+        self._disk = disk
+        self._directories = directories
+        self._now_ms = now_ms
+        self._bytes_max = bytes_max
+        self._used_bytes = 0
+        self._earlier: list[tuple[Millis, str, int]] | None = None  # the newest first
+
+    def cut(self, file: DiskFile, position: int, offset: Offset, *, is_followed: bool, reason: str) -> None:
+        """Keep a copy of what lies behind `position`, durably, and cut it off. Raises StorageError."""
+        size = file.size - position
+        copy = self._copy(file, position) if self._has_room(size) else None
+        file.truncate(position)
+        self._note(file.path, position, offset, size, copy, is_followed=is_followed, reason=reason)
+
+    def remove(self, file: DiskFile, offset: Offset, *, is_followed: bool, reason: str) -> None:
+        """Take a whole log away, under the name of a copy if there is room. Raises StorageError."""
+        size = file.size
+        copy: str | None = None
+        if size and self._has_room(size):
+            copy = self._new_path(file.path, 0)
+            self._disk.rename(file.path, copy)
+            self._used_bytes += size
+        else:
+            self._disk.remove(file.path)
+        if size:
+            self._note(file.path, 0, offset, size, copy, is_followed=is_followed, reason=reason)
+
+    def _note(self, path: str, position: int, offset: Offset, size: int, copy: str | None, *, is_followed: bool, reason: str) -> None:
+        if copy is None:
+            reason = f"{reason}; no room for a copy"
+        self.made.append(Cut(path, position, offset, size, is_followed, copy, reason))
+
+    def _has_room(self, size: int) -> bool:
+        """Whether a copy of `size` bytes fits, once copies that earlier starts made have given way."""
+        if size > self._bytes_max:
+            return False
+        if self._earlier is None:
+            self._earlier = sorted(self._found(), reverse=True)
+            self._used_bytes = sum(size for _, _, size in self._earlier)
+        while self._used_bytes + size > self._bytes_max and self._earlier:
+            _, path, freed = self._earlier.pop()
+            self._disk.remove(path)
+            self._used_bytes -= freed
+        return self._used_bytes + size <= self._bytes_max
+
+    def _found(self) -> Iterator[tuple[Millis, str, int]]:
+        for directory in self._directories():
+            for name in self._disk.list(directory):
+                parsed = parse_cut_name(name)
+                if parsed is not None:
+                    yield parsed.wall_ms, f"{directory}/{name}", self._disk.size(f"{directory}/{name}")
+
+    def _copy(self, file: DiskFile, position: int) -> str | None:
+        path = self._new_path(file.path, position)
+        copy = self._disk.open(path, create=True)
+        try:
+            for at in range(position, file.size, _WINDOW_BYTES):
+                copy.append(file.pread(at, _WINDOW_BYTES))
+            self._disk.sync([copy])
+        except StorageError as error:
+            copy.close()
+            if not error.is_full:
+                raise
+            self._disk.remove(path)
+            return None
+        copy.close()
+        self._used_bytes += copy.size
+        return path
+
+    def _new_path(self, log_path: str, position: int) -> str:
+        """A name that no copy has: the clock may have been set back, or stand still."""
+        directory, _, name = log_path.rpartition("/")
+        names = frozenset(self._disk.list(directory))
+        at_ms: int = self._now_ms
+        while f"{name}.cut-{at_ms}-{position}" in names:
+            at_ms += 1
+        return f"{log_path}.cut-{at_ms}-{position}"
