@@ -303,7 +303,7 @@ class History:
             witness.epoch += 1
             log.assign_epoch(LeaderEpoch(witness.epoch), log.log_end_offset)
         elif fate < 0.92:
-            if self.random.random() < 0.3:
+            if len(self.witnesses[topic_partition].places) % 3 == 0:
                 self._jobs.append(partial(_take, self.log_dir.recovery_points_job()))
             else:
                 self._jobs.append(self.log_dir.checkpoint_job(self._high_watermarks()))
