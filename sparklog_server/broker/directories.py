@@ -1,12 +1,15 @@
 """The data directories at the start of a broker, and the registration that tells the controller of them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from sparklog.model import Instant, NodeId, Uuid
 from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
+from sparklog_server.broker.found_files import FoundFiles
 from sparklog_server.broker.log_settings import log_settings
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.disk.door import DirectoryInUse, Disk, StorageError
+from sparklog_server.log.first_start import has_metadata_log, refuse_what_was_lost, refuse_without_metadata
 from sparklog_server.log.log_dir import LogDir
 from sparklog_server.metadata.features import SUPPORTED
 from sparklog_server.replica.directory import Trace
@@ -19,11 +22,16 @@ def open_log_dirs(settings: BrokerSettings, disk: Disk, entropy: Callable[[int],
 
     Raises DirectoryRefused, DirectoryInUse, and StorageError for the metadata log's or if no other can be read.
     """
+    refuse_without_metadata(disk, settings.metadata_log_dir, _listed(disk, settings.log_dirs))
+    if not has_metadata_log(disk, settings.metadata_log_dir):
+        trace("metadata-log-begins", path=settings.metadata_log_dir, reason="the log directories are new")
     opened: list[LogDir] = []
     cluster_id: str | None = None
     failed: StorageError | None = None
     for path in dict.fromkeys((settings.metadata_log_dir, *settings.log_dirs)):
         try:
+            refuse_what_was_lost(disk, path)
+            found = FoundFiles(disk, path, trace)
             log_dir = LogDir.open(
                 disk,
                 path,
@@ -49,9 +57,20 @@ def open_log_dirs(settings: BrokerSettings, disk: Disk, entropy: Callable[[int],
             trace("partition-offline", partition=str(topic_partition), reason=str(damaged.error), **remedy)
         cluster_id = log_dir.cluster_id
         opened.append(log_dir)
+        found.opened(log_dir)
     if failed is not None and not any(log_dir.path in settings.log_dirs for log_dir in opened):
         raise failed
     return opened
+
+
+def _listed(disk: Disk, paths: Sequence[str]) -> list[str]:
+    """Those of the data directories that can be read at all."""
+    found: list[str] = []
+    for path in paths:
+        with suppress(StorageError):
+            disk.list(path)
+            found.append(path)
+    return found
 
 
 def close_without_logs(log_dir: LogDir, trace: Trace, now: Instant) -> None:

@@ -15,7 +15,7 @@ from sparklog_server.coordinator.command import Command
 from sparklog_server.coordinator.placement import partition_for
 from sparklog_server.coordinator.runtime import Runtime, ShardWaits
 from sparklog_server.coordinator.shard import Answer, Shard
-from sparklog_server.log.answers import OffsetOutOfRange
+from sparklog_server.log.answers import BrokenFrame, OffsetOutOfRange
 from sparklog_server.log.validate import RecordsRefused
 from sparklog_server.log.verification import Verification
 from sparklog_server.metadata.image import MetadataDelta, PartitionImage
@@ -86,6 +86,14 @@ class LedPartition:
             raise Refused(ErrorCode.NOT_COORDINATOR, unavailable.code.name) from unavailable
         except OffsetOutOfRange as refused:
             raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(refused)) from refused
+        except BrokenFrame as broken:
+            # The load finds the next batch by its checksum.
+            return FileSlice(broken.file, broken.position, min(bytes_max, broken.file.size - broken.position))
+
+    def offset_behind(self, part: FileSlice) -> Offset | None:
+        segments = self._partition.log.segments.all
+        at = next((number for number, segment in enumerate(segments) if segment.file is part.file), len(segments))
+        return segments[at + 1].base_offset if at + 1 < len(segments) else None
 
 
 def _refused(refusal: PartitionUnavailable | RecordsRefused) -> Refused:

@@ -293,6 +293,7 @@ def plain(value: object) -> object:
 
 def other_readers() -> "Mapping[str, Reader]":
     """The readers of files that lie in a log directory, but are not the log's own."""
+    from sparklog_server.log.examine_directory import METADATA_POINT_FILE
     from sparklog_server.log.examine_files import Contents, offsets
     from sparklog_server.raft.clean_stop import FILE_NAME as CLEAN_STOP_FILE
     from sparklog_server.raft.election_state import FILE_NAME
@@ -312,4 +313,4 @@ def other_readers() -> "Mapping[str, Reader]":
             return Contents("quorum-state", [], [Finding(path, position, what, "restore the file from a copy")])
         return Contents("quorum-state", [{"key": key, "value": value} for key, value in found.items()], [])
 
-    return {FILE_NAME: election_state, CLEAN_STOP_FILE: offsets}
+    return {FILE_NAME: election_state, CLEAN_STOP_FILE: offsets, METADATA_POINT_FILE: offsets}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sparklog_server.cli.log_repair import repair, written_at
 from sparklog_server.cli.options import as_json, print_json, print_table
 
 if TYPE_CHECKING:
@@ -25,15 +26,18 @@ def log() -> None:
     """Look after the files of a stopped broker."""
 
 
+log.add_command(repair)
+
+
 @log.command()
 @click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False))
 @click.option("--deep", "is_deep", is_flag=True, help="Also the records of each batch: slower, for compressed ones are decompressed.")
 @as_json
 def verify(directory: str, is_deep: bool, is_json: bool) -> int:
-    """Check the log directory of a stopped broker whole, or one partition of it, and tell what was found, partition by partition.
+    """Check the log directory of a stopped broker, or one partition of it, and report each problem with file, byte, cause and remedy.
 
-    Nothing is changed. The state of a partition is `sound`, `recoverable` (a broker mends it at its next start, and nothing promised is
-    lost) or `damaged`; the exit code is 1 where one is damaged. A directory that a running broker holds is refused.
+    Nothing is changed. The state of a partition is `sound`, `recoverable` (a crash left it so, and the broker repairs it at its next start:
+    the remedy says what it cuts) or `damaged`; the exit code is 1 where one is damaged. A directory that a running broker holds is refused.
     """
     from sparklog_server.disk.door import DirectoryInUse, StorageError
     from sparklog_server.disk.os_disk import OsDisk
@@ -49,7 +53,8 @@ def verify(directory: str, is_deep: bool, is_json: bool) -> int:
         disk.lock(locked)
         with progress(bytes_of(disk, path), path) as progressed:
             reports = []
-            for report in verify(disk, path, Looking(also=readers(), is_deep=is_deep, progressed=progressed)):
+            looking = Looking(also=readers(), is_deep=is_deep, progressed=progressed, written_at=written_at)
+            for report in verify(disk, path, looking):
                 reports.append(report)
                 if is_json:
                     print_json(as_dict(report))

@@ -44,3 +44,6 @@ class ShardPartition(Protocol):
 
     def read(self, start: Offset, limit: Offset, bytes_max: int) -> FileSlice | None:
         """Whole batches of `[start, limit)`, one at least; None if there are none. Raises Refused."""
+
+    def offset_behind(self, part: FileSlice) -> Offset | None:
+        """Where the segment begins that follows the one whose file `part` is of; None if none does."""

@@ -3,18 +3,24 @@
 A partition of commits says the same keys over and over until the cleaner comes by. Within a window only the last record of each key is
 replayed; the `clean` kernel finds it without the GIL. Where there are transactions nothing is left out: what a later record overwrites may
 be all that remains when it is aborted. Their records come with the producer whose marker decides on them, and the markers in their place.
+
+Each batch is checked against its CRC-32C. One that does not match, or whose frame is broken, is passed over and reported as `Lost`; reading
+resumes at the next sound batch of the file, by position, because an offset cannot be looked up across a broken frame. Kafka checks no CRC
+here: it replays altered bytes, and a broken frame fails the whole partition.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import msgspec
 
 from sparklog.effects import FileSlice
 from sparklog.kernels import clean, scan
 from sparklog.model import Offset
-from sparklog.record.batch import CODEC_BITS, TRANSACTIONAL_BIT, Record, decode_error, decode_records, read_header
+from sparklog.record.batch import CODEC_BITS, LENGTH_OVERHEAD, TRANSACTIONAL_BIT, Record, decode_records, read_header
 from sparklog.record.control import ControlType, Marker, parse_control
+from sparklog_server.disk.door import DiskFile
+from sparklog_server.log.examine import Unsound, judge
 
 WINDOW_BYTES = 8 << 20
 _PIECE_BYTES = 128 << 10  # to make room for a whole window at once would hold the GIL for milliseconds
@@ -38,18 +44,42 @@ class Decided(NamedTuple):
     offset: Offset
 
 
-Step = Record | Undecided | Decided
+class Lost(NamedTuple):
+    """No batch of `path` can be read in `[start, limit)`; `position` is the first byte known to be wrong, `offset` the offset due there.
+
+    `next_offset` is that of the batch at `limit`; None if the file ends there.
+    """
+
+    path: str
+    start: int
+    limit: int
+    position: int
+    offset: Offset | None
+    next_offset: Offset | None
+    reason: str
+
+
+Step = Record | Undecided | Decided | Lost
 
 
 class Window(msgspec.Struct, frozen=True):
-    """What is left to replay of a window, as pieces of whole batches, and the offset at which the next window begins."""
+    """What is left to replay of a window, as pieces of whole batches and what was lost between them, and where the next window begins.
 
-    pieces: tuple[bytes | memoryview, ...]
+    After damage the rest of the file is read by position: `rest` is its next part. `is_file_end` tells that the file was read to its end
+    that way, so that the next window begins with the next segment.
+    """
+
+    pieces: tuple[bytes | memoryview | Lost, ...]
     next_offset: Offset
+    rest: FileSlice | None = None
+    is_file_end: bool = False
 
     def steps(self) -> Iterator[Step]:
         """What to replay, decoded batch by batch. Raises DecodeError."""
         for piece in self.pieces:
+            if isinstance(piece, Lost):
+                yield piece
+                continue
             view, position = memoryview(piece), 0
             while position < len(view):
                 header = read_header(view, position)
@@ -67,27 +97,88 @@ class Window(msgspec.Struct, frozen=True):
                 position += header.size
 
 
-class Unreadable(msgspec.Struct, frozen=True):
-    """Why a window cannot be replayed."""
+class _Stretch(NamedTuple):
+    """Sound batches in a row: where they end in the content, the offset behind the last, their attributes or-ed."""
 
-    reason: str
+    limit: int
+    next_offset: int
+    attributes: int
 
 
-def read_window(window: FileSlice, seed: bytes) -> Window | Unreadable:
-    """The job: read whole batches and leave out what is overwritten within them. `seed` of 16 bytes keeps made-up keys from colliding.
+def read_window(window: FileSlice, seed: bytes, *, is_rest: bool = False) -> Window:
+    """The job: read batches and leave out what is overwritten within them. `seed` of 16 bytes keeps made-up keys from colliding.
 
-    Raises StorageError.
+    With `is_rest` the window is a part of a file after damage and may end within a batch. Raises StorageError.
     """
     content = window.read()
-    try:
-        size, attributes, next_offset = scan.span(content)
-        if size < window.length:
-            return Unreadable("the log ends within a batch")
-        if attributes & (CODEC_BITS | TRANSACTIONAL_BIT):
-            return Window((content,), Offset(next_offset))
-        return Window(_thinned(content, seed), Offset(next_offset))
-    except ValueError as refused:
-        return Unreadable(str(decode_error(refused)))
+    stretch = _sound(content, 0)
+    if stretch.limit == window.length and not is_rest:
+        return Window(_replayed(content, stretch.attributes, seed), Offset(stretch.next_offset))
+    return _read_around(window, content, stretch, seed)
+
+
+def _read_around(window: FileSlice, content: bytes, stretch: _Stretch, seed: bytes) -> Window:
+    """Read a window with damage in it, or behind damage."""
+    file = cast(DiskFile, window.file)
+    view = memoryview(content)
+    pieces: list[bytes | memoryview | Lost] = []
+    begin, next_offset = 0, -1
+    while True:
+        if stretch.limit > begin:
+            pieces += _replayed(bytes(view[begin : stretch.limit]), stretch.attributes, seed)
+            next_offset = stretch.next_offset
+        at = window.position + stretch.limit
+        if at < file.size:
+            judged = judge(file, at)
+            if isinstance(judged, Unsound):
+                due = None if next_offset < 0 else Offset(next_offset)
+                following = judge(file, judged.limit) if judged.limit < file.size else None
+                resumed = None if following is None or isinstance(following, Unsound) else Offset(following[0])
+                pieces.append(Lost(file.path, judged.start, judged.limit, judged.position, due, resumed, judged.what))
+                at = judged.limit
+                next_offset = next_offset if resumed is None else resumed
+            elif at - window.position == begin or at + judged[1] + LENGTH_OVERHEAD > window.position + len(content):
+                # It ends behind this window: the next one has room for it.
+                length = max(WINDOW_BYTES, judged[1] + LENGTH_OVERHEAD)
+                return _around(pieces, next_offset, FileSlice(file, at, min(length, file.size - at)))
+        begin = at - window.position
+        if begin >= len(content):
+            rest = FileSlice(file, at, min(WINDOW_BYTES, file.size - at)) if at < file.size else None
+            return _around(pieces, next_offset, rest)
+        stretch = _sound(content, begin)
+
+
+def _around(pieces: list[bytes | memoryview | Lost], next_offset: int, rest: FileSlice | None) -> Window:
+    return Window(tuple(pieces), Offset(max(next_offset, 0)), rest, is_file_end=rest is None)
+
+
+def _sound(content: bytes, position: int) -> _Stretch:
+    """The sound batches from `position` on, up to the first that is damaged or not whole. Pieces keep the interpreter available."""
+    view = memoryview(content)
+    next_offset, attributes, size = -1, 0, _PIECE_BYTES
+    while position < len(view):
+        piece = view[position : position + size]
+        is_broken = False
+        try:
+            found = scan.headers(piece, True)
+        except ValueError as error:
+            # The error lies less than a header behind its batch's start: what is whole before it is sound.
+            is_broken = True
+            found = scan.headers(piece[: error.args[1]], False)
+        for _, header in found:
+            attributes |= header[5] & 0xFFFF
+        if found:
+            last, header = found[-1]
+            next_offset = header[0] + header[6] + 1
+            position += last + header[1] + LENGTH_OVERHEAD
+        if is_broken or (not found and position + size >= len(view)):
+            break
+        size = _PIECE_BYTES if found else 2 * size
+    return _Stretch(position, next_offset, attributes)
+
+
+def _replayed(content: bytes, attributes: int, seed: bytes) -> tuple[bytes | memoryview, ...]:
+    return (content,) if attributes & (CODEC_BITS | TRANSACTIONAL_BIT) else _thinned(content, seed)
 
 
 def _thinned(content: bytes, seed: bytes) -> tuple[bytes | memoryview, ...]:

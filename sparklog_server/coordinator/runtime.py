@@ -16,7 +16,7 @@ transaction takes its place among the shard's batches.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from sparklog.effects import FileSlice, Run
@@ -25,12 +25,13 @@ from sparklog.model import Instant, LeaderEpoch, Micros, Offset, Ticket
 from sparklog.record.batch import HEADER_SIZE, BatchBuilder, Record, record_size_max
 from sparklog.record.control import ControlType, Marker
 from sparklog.wire.schema import Message
-from sparklog_server.metadata.image import MetadataDelta, MetadataImage, TopicImage
+from sparklog_server.metadata.image import MetadataDelta, MetadataImage
 from sparklog_server.outcome import Refused
 
 from .command import Command
 from .home import ShardPartition
-from .loading import WINDOW_BYTES, Decided, Step, Unreadable, Window, read_window
+from .load import Loading
+from .loading import Decided, Lost, Window, read_window
 from .shard import Answer, Decision, InTransaction, Shard
 from .timers import Timer, Timers
 
@@ -70,30 +71,17 @@ class _Parked(NamedTuple):
     answers: list[Answer]
 
 
-class _Loading:
-    """A shard that is not up to date yet: the next window begins at `offset`, the log ended at `end_offset` when this began."""
-
-    __slots__ = ("begun", "deleted", "end_offset", "offset", "steps")
-
-    def __init__(self, offset: Offset, end_offset: Offset, begun: Instant) -> None:
-        self.offset = offset
-        self.end_offset = end_offset
-        self.begun = begun
-        self.steps: Iterator[Step] | None = None  # of a window that was read and not yet wholly replayed
-        self.deleted: list[TopicImage] = []  # meanwhile; what is being replayed may speak of them
-
-
 class _Active:
     """A shard and what is under way for it. Invariant: every parked batch but the first has a later end than the one before."""
 
     __slots__ = ("answers", "builder", "epoch", "loading", "next_offset", "parked", "partition", "shard", "timer", "waits_until")
 
-    def __init__(self, index: int, shard: Shard, partition: ShardPartition, epoch: LeaderEpoch, loading: _Loading) -> None:
+    def __init__(self, index: int, shard: Shard, partition: ShardPartition, epoch: LeaderEpoch, loading: Loading) -> None:
         self.timer = Timer(index)
         self.shard = shard
         self.partition = partition
         self.epoch = epoch
-        self.loading: _Loading | None = loading
+        self.loading: Loading | None = loading
         self.next_offset = loading.end_offset
         self.builder: BatchBuilder | None = None
         self.answers: list[Answer] = []  # that rest on what is gathered
@@ -142,7 +130,7 @@ class Runtime:
         if epoch is None:
             return
         self.resigned(index, ErrorCode.NOT_COORDINATOR)
-        loading = _Loading(partition.log_start_offset, partition.log_end_offset, now)
+        loading = Loading(f"{self._topic}-{index}", partition.log_start_offset, partition.log_end_offset, now)
         self._dropped.pop(index, None)
         self._active[index] = _Active(index, self._make_shard(), partition, epoch, loading)
         self._load_on(index, now)
@@ -189,7 +177,8 @@ class Runtime:
         loading = active.loading
         assert loading is not None
         try:
-            window = active.partition.read(loading.offset, loading.end_offset, WINDOW_BYTES)
+            is_rest = loading.rest is not None
+            window = loading.next_window(active.partition)
         except Refused as refused:
             self.resigned(index, refused.code)
             return
@@ -198,9 +187,10 @@ class Runtime:
             window.file.retain()
             self._loads[ticket] = index, active, window
             seed = self._entropy(16)
-            self.jobs.append(Run(lambda: read_window(window, seed), ticket))
+            self.jobs.append(Run(lambda: read_window(window, seed, is_rest=is_rest), ticket))
             return
         active.loading = None
+        loading.done(active.shard, self._trace)
         elapsed_ms = (now.mono_us - loading.begun.mono_us) // 1000
         if loading.end_offset:
             self._trace("shard-loaded", partition=f"{self._topic}-{index}", end_offset=loading.end_offset, elapsed_ms=elapsed_ms)
@@ -219,16 +209,15 @@ class Runtime:
         if self._active.get(index) is not active or active.loading is None:
             return True
         if not isinstance(result, Window):
-            reason = result.reason if isinstance(result, Unreadable) else str(result)
-            self._trace("shard-unreadable", partition=f"{self._topic}-{index}", reason=reason)
+            self._trace("shard-unreadable", partition=f"{self._topic}-{index}", reason=str(result))
             self.resigned(index, ErrorCode.COORDINATOR_NOT_AVAILABLE)
             return True
-        active.loading.offset = result.next_offset
-        active.loading.steps = result.steps()
+        loading = active.loading
+        loading.took(result, active.partition)
         self._replaying[index] = None
         return True
 
-    def _replay_on(self, index: int, active: _Active, loading: _Loading, now: Instant) -> None:
+    def _replay_on(self, index: int, active: _Active, loading: Loading, now: Instant) -> None:
         """Replay a slice of what was read; ask for the next window when it is done."""
         steps = loading.steps
         assert steps is not None
@@ -244,6 +233,8 @@ class Runtime:
                 if isinstance(step, Record):
                     if step.key is not None:
                         shard.replay(step.key, step.value, Offset(step.offset))
+                elif isinstance(step, Lost):
+                    loading.pass_over(step, shard, self._trace)
                 elif isinstance(step, Decided):
                     shard.replay_marker(step.producer_id, step.is_commit, step.offset)
                 elif (record := step.record).key is not None:

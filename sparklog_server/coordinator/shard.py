@@ -87,6 +87,9 @@ class Shard(Protocol):
     def replay_marker(self, producer_id: int, is_commit: bool, offset: Offset) -> None:
         """Take in the end of a producer's transaction: its undecided records count from now on, or are forgotten."""
 
+    def unfinished(self) -> dict[str, object]:
+        """The keys with work under way, where acting on an older state than the newest can do harm: each state is replaced by a record."""
+
     def loaded(self, image: MetadataImage, now: Instant) -> list[Decision]:
         """Everything was replayed: begin what time does to it."""
 

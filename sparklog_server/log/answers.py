@@ -3,6 +3,7 @@
 import msgspec
 
 from sparklog.model import Offset
+from sparklog_server.disk.door import DiskFile, StorageError
 
 
 class AppendResult(msgspec.Struct, gc=False, frozen=True):
@@ -17,3 +18,14 @@ class AppendResult(msgspec.Struct, gc=False, frozen=True):
 
 class OffsetOutOfRange(Exception):
     """The offset asked for is below the log start offset or beyond the log end offset."""
+
+
+class BrokenFrame(StorageError):
+    """No batch can begin at `position` of a log, though bytes follow: what lies behind cannot be found from there."""
+
+    def __init__(self, file: DiskFile, position: int) -> None:
+        directory = file.path.rpartition("/")[0].rpartition("/")[0]
+        reason = f"no batch begins at byte {position}: restore the file, or stop the broker and run `sparklog log repair {directory}`"
+        super().__init__(file.path, "read", reason)
+        self.file = file
+        self.position = position

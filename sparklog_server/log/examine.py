@@ -32,7 +32,7 @@ Batch = tuple[int, HeaderFields]
 class Finding(NamedTuple):
     """Something that is not as it should be: which file, which byte (None: the file as a whole), what it is, what to do.
 
-    What is no damage is left by every crash, or by work that was interrupted: a broker mends it at its next start, and nothing is lost.
+    What `is_mended` is no damage: a crash leaves it, and the broker repairs it at its next start.
     """
 
     path: str
@@ -40,6 +40,7 @@ class Finding(NamedTuple):
     what: str
     remedy: str
     is_damage: bool = True
+    is_mended: bool = False
 
     def __str__(self) -> str:
         place = self.path if self.position is None else f"{self.path}: byte {self.position}"
@@ -76,7 +77,7 @@ def sound_batches(file: DiskFile, progressed: Callable[[int], None] | None = Non
             yield found if begin == 0 else [(begin + at, fields) for at, fields in found]
             position = begin + last + header[1] + LENGTH_OVERHEAD
         if is_refused or not found:
-            judged = _judge(file, position)
+            judged = judge(file, position)
             if isinstance(judged, Unsound):
                 yield judged
                 position = judged.limit
@@ -87,8 +88,8 @@ def sound_batches(file: DiskFile, progressed: Callable[[int], None] | None = Non
             progressed(position - begin)
 
 
-def _judge(file: DiskFile, start: int) -> HeaderFields | Unsound:
-    """The batch at `start` if it is sound after all (larger than a window, say), or what is wrong with it and where the next one is."""
+def judge(file: DiskFile, start: int) -> HeaderFields | Unsound:
+    """The header of the batch at `start` if its CRC is right, or what is wrong and where the next sound batch is. Raises StorageError."""
     head = file.pread(start, HEADER_SIZE)
     if len(head) < HEADER_SIZE:
         limit = next_sound_batch(file, start + 1, 0)

@@ -5,6 +5,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from sparklog.errors import DecodeError
 from sparklog.model import Offset, TopicPartition
@@ -17,25 +18,31 @@ from .ballast import FILE_NAME as BALLAST_FILE
 from .epoch_cache import EpochCache
 from .examine import Finding, Unsound, sound_batches
 from .examine_files import CLEANER_FILE, OFFSET_FILES, Reader, reader_of
-from .examine_segment import CUT_AT_START, RESTORE, SegmentCheck, check_segment, log_path, read_bounded, with_indexes
+from .examine_promises import Promises, WrittenAt, check_promises, hole_finding, tail_finding
+from .examine_segment import RESTORE, SegmentCheck, check_segment, log_path, read_bounded, with_indexes
 from .log_dir import (
     CLEAN_SHUTDOWN_FILE,
     DELETE_SUFFIX,
     HIGH_WATERMARK_FILE,
     LOG_START_FILE,
+    META_FILE,
     METADATA_LOG,
+    PARTITION_METADATA_FILE,
     RECOVERY_POINT_FILE,
     STRAY_SUFFIX,
     partition_of,
 )
 from .recovery import EPOCH_FILE
-from .segment import LOG_SUFFIX, SNAPSHOT_SUFFIX, offset_of
+from .segment import LOG_SUFFIX, SNAPSHOT_SUFFIX, file_name, offset_of
 from .swap import CLEANED_SUFFIX, SWAP_SUFFIX
 
 CHECKPOINT_SUFFIX = ".checkpoint"
 BOOTSTRAP_FILE = "bootstrap.checkpoint"
 FUTURE_SUFFIX = "-future"
 LOCK_FILE = ".lock"
+CUT_COPY = ".log.cut-"
+CLEAN_STOP_FILE = "clean-stop-checkpoint"
+METADATA_POINT_FILE = "recovery-point-checkpoint"
 _LEFT_OVER = (".tmp", ".deleted", CLEANED_SUFFIX, SWAP_SUFFIX)
 _INDEXES = (".index", ".timeindex", ".txnindex")
 MENDED = "the broker mends this at its next start"
@@ -62,33 +69,18 @@ class Report:
 
     @property
     def state(self) -> str:
-        """`sound`, `recoverable` (a broker mends it at its next start, and nothing is lost) or `damaged`."""
-        return (
-            "damaged"
-            if self.is_damaged
-            else "recoverable"
-            if any(finding.remedy in (MENDED, CUT_AT_START) for finding in self.findings)
-            else "sound"
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Promises:
-    """What the directory says of one partition: was the stop clean, and the offsets in its checkpoints (None: not named there)."""
-
-    was_clean: bool = True
-    recovery_point: int | None = None
-    high_watermark: int | None = None
-    log_start: int | None = None
+        """`sound`, `recoverable` (a crash left it so, and the broker repairs it at its next start) or `damaged`."""
+        return "damaged" if self.is_damaged else "recoverable" if any(finding.is_mended for finding in self.findings) else "sound"
 
 
 @dataclass(frozen=True, slots=True)
 class Looking:
-    """How to look: `also` reads files that are not the log's own, `progressed` is told of bytes done."""
+    """How to look: `also` reads files that are not the log's own, `progressed` is told of bytes done, `written_at` tells a file's time."""
 
     also: Mapping[str, Reader] = field(default_factory=dict)
     is_deep: bool = False
     progressed: Callable[[int], None] | None = None
+    written_at: WrittenAt = lambda _path: None
 
 
 def is_log_directory(names: list[str]) -> bool:
@@ -120,24 +112,19 @@ def verify(disk: Disk, path: str, looking: Looking) -> Iterator[Report]:
     partitions = partition_directories(names)
     for name in names:
         if name.endswith((DELETE_SUFFIX, ".tmp")):
-            own.findings.append(Finding(f"{path}/{name}", None, "left behind by work that was interrupted", MENDED, is_damage=False))
+            own.findings.append(
+                Finding(f"{path}/{name}", None, "left behind by work that was interrupted", MENDED, is_damage=False, is_mended=True)
+            )
         elif name not in partitions and name not in (LOCK_FILE, BALLAST_FILE):
             own.findings += _of_file(disk, f"{path}/{name}", name, looking)
     for checkpoint, offsets in checkpoints.items():
-        for topic_partition in offsets:
-            if str(topic_partition) not in partitions:
-                what = f"names {topic_partition}, which is not here"
-                own.findings.append(Finding(f"{path}/{checkpoint}", None, what, LOOK, is_damage=False))
+        own.findings += [_of_absent(f"{path}/{checkpoint}", one, offset, names) for one, offset in offsets.items() if str(one) not in names]
+    if META_FILE not in names:
+        own.findings.append(Finding(f"{path}/{META_FILE}", None, "the file is missing", "restore it; `sparklog log repair` makes it anew"))
     yield own
     for name in partitions:
         at = partition_of(name)
-        promises = Promises(
-            was_clean,
-            *(
-                None if at is None else checkpoints[checkpoint].get(at)
-                for checkpoint in (RECOVERY_POINT_FILE, HIGH_WATERMARK_FILE, LOG_START_FILE)
-            ),
-        )
+        promises = promises_of(disk, path, name, checkpoints, looking)
         try:
             report = verify_partition(disk, f"{path}/{name}", name, promises, looking)
         except StorageError as error:
@@ -148,6 +135,43 @@ def verify(disk: Disk, path: str, looking: Looking) -> Iterator[Report]:
             own_file = f"{path}/{CLEANER_FILE}"
             report.findings.append(Finding(own_file, None, what, "remove the file: every log counts as dirty then", is_damage=was_clean))
         yield report
+
+
+def promises_of(disk: Disk, path: str, name: str, checkpoints: Mapping[str, Mapping[TopicPartition, Offset]], looking: Looking) -> Promises:
+    """What a log directory says of the partition in one of its directories. Raises StorageError."""
+    at = partition_of(name)
+    if at == METADATA_LOG:
+        return _promises_of_metadata(disk, f"{path}/{name}", looking)
+    was_clean = CLEAN_SHUTDOWN_FILE in disk.list(path)
+    if at is None:
+        return Promises(was_clean)
+    return Promises(
+        was_clean,
+        recovery_point=checkpoints[RECOVERY_POINT_FILE].get(at),
+        high_watermark=checkpoints[HIGH_WATERMARK_FILE].get(at),
+        log_start=checkpoints[LOG_START_FILE].get(at),
+        cleaned=checkpoints[CLEANER_FILE].get(at),
+        written=looking.written_at(f"{path}/{RECOVERY_POINT_FILE}"),
+    )
+
+
+def _promises_of_metadata(disk: Disk, directory: str, looking: Looking) -> Promises:
+    """The metadata log has checkpoints of its own, and a snapshot of it vouches for what lies below."""
+    clean = _offsets_of(disk, directory, CLEAN_STOP_FILE).get(METADATA_LOG)
+    point = _offsets_of(disk, directory, METADATA_POINT_FILE).get(METADATA_LOG)
+    written = looking.written_at(f"{directory}/{METADATA_POINT_FILE if clean is None else CLEAN_STOP_FILE}")
+    ends = [int(name[:20]) for name in disk.list(directory) if name.endswith(CHECKPOINT_SUFFIX) and name[:20].isdecimal()]
+    reached = max((offset for offset in (clean, point, *ends) if offset is not None), default=None)
+    return Promises(clean is not None, reached, log_start=min(ends, default=None), written=written)
+
+
+def _of_absent(path: str, topic_partition: TopicPartition, offset: Offset, names: list[str]) -> Finding:
+    """A checkpoint names a partition that has no directory here."""
+    is_moved = any(name.startswith(f"{topic_partition}.") for name in names)
+    if path.endswith(RECOVERY_POINT_FILE) and offset > 0 and not is_moved:
+        what = f"says that the log of {topic_partition} was durable below {offset}, but there is no directory of it"
+        return Finding(path, None, what, "restore the directory; to give it up, `sparklog log repair` takes the line out")
+    return Finding(path, None, f"names {topic_partition}, which is not here", LOOK, is_damage=False)
 
 
 def _offsets_of(disk: Disk, path: str, name: str) -> Mapping[TopicPartition, Offset]:
@@ -161,6 +185,11 @@ def _offsets_of(disk: Disk, path: str, name: str) -> Mapping[TopicPartition, Off
 def _of_file(disk: Disk, path: str, name: str, looking: Looking) -> list[Finding]:
     """What is wrong with a small file."""
     reader = reader_of(name, looking.also)
+    if CUT_COPY in name:
+        what = "bytes that a start or a repair took out of the log, as they were"
+        return [Finding(path, None, what, "remove the file when it is not needed: no broker reads it", is_damage=False)]
+    if name.endswith((".checkpoint.damaged", "quorum-state.damaged")):
+        return [Finding(path, None, "a damaged file that was set aside", "remove the file when it is not needed", is_damage=False)]
     if name.endswith(CHECKPOINT_SUFFIX):
         return snapshot_findings(disk.open(path), path, looking)
     if reader is None:
@@ -180,6 +209,7 @@ def verify_partition(disk: Disk, directory: str, name: str, promises: Promises, 
     promised = None if promises.was_clean else promises.recovery_point or 0
     epochs = _epochs(disk, directory, names)
     begun: dict[int, None] = {}
+    checks: list[SegmentCheck] = []
     for number, base in enumerate(bases):
         is_last = number + 1 == len(bases)
         log = disk.open(log_path(directory, base))
@@ -191,12 +221,33 @@ def verify_partition(disk: Disk, directory: str, name: str, promises: Promises, 
         check_segment(check, log, limit=limit, is_sealed=is_index_kept, is_deep=looking.is_deep, progressed=looking.progressed)
         if is_metadata:
             _check_metadata(log, check)
-        _count(report, check, log.size, is_index_kept=is_index_kept)
+        checks.append(check)
+        _count(report, check, log.size, promises, is_index_kept=is_index_kept)
+    cut = next((number for number, check in enumerate(checks) if check.tail is not None), None)
+    if cut is not None and (tail := checks[cut].tail) is not None:
+        report.findings.append(tail_finding(tail, checks[cut:], promises))
     report.start_offset = max(int(bases[0]), promises.log_start or 0) if bases else -1
-    _check_promises(report, directory, promises, bases)
+    report.findings += check_promises(name, report.end_offset, directory, promises, bases, None if is_metadata else epochs)
+    report.findings += [
+        _mended(f"{directory}/{one}", "the file is missing") for one in _missing(names, bases, promises, report, is_metadata=is_metadata)
+    ]
     for entry in names:
-        report.findings += _of_entry(disk, directory, entry, report, frozenset(bases), looking)
+        report.findings += _of_entry(disk, directory, entry, report, frozenset(bases), promises.recovery_point, looking)
     return report
+
+
+def _missing(names: list[str], bases: list[Offset], promises: Promises, report: Report, *, is_metadata: bool) -> list[str]:
+    """The files that a broker would have written beside these segments, and makes anew."""
+    missing = [name for name in (PARTITION_METADATA_FILE, EPOCH_FILE) if name not in names] if report.batches else []
+    for base, following in pairwise(bases):
+        if promises.was_clean or following < (promises.recovery_point or 0):
+            missing += [name for suffix in (".index", ".timeindex") if (name := file_name(base, suffix)) not in names]
+    newest = max((offset for name in names if (offset := offset_of(name, SNAPSHOT_SUFFIX)) is not None), default=-1)
+    if bases and not is_metadata:
+        # A roll leaves a snapshot, and so does a clean stop.
+        due = report.end_offset if promises.was_clean and report.batches else bases[-1] if bases[-1] < (promises.recovery_point or 0) else 0
+        missing += [file_name(due, SNAPSHOT_SUFFIX)] if newest < due and due > 0 else []
+    return missing
 
 
 def _epochs(disk: Disk, directory: str, names: list[str]) -> EpochCache | None:
@@ -208,7 +259,7 @@ def _epochs(disk: Disk, directory: str, names: list[str]) -> EpochCache | None:
         return None
 
 
-def _count(report: Report, check: SegmentCheck, size: int, *, is_index_kept: bool) -> None:
+def _count(report: Report, check: SegmentCheck, size: int, promises: Promises, *, is_index_kept: bool) -> None:
     """Add what a segment has to the partition's report."""
     report.segments += 1
     report.bytes += size
@@ -221,36 +272,24 @@ def _count(report: Report, check: SegmentCheck, size: int, *, is_index_kept: boo
             report.findings.append(finding._replace(is_damage=False, remedy=MENDED))
     report.more += check.more
     if report.end_offset >= 0 and check.base_offset > report.end_offset:
-        what = (
-            f"the segment before ends with offset {report.end_offset - 1}: compaction leaves such gaps, and so does a file that is missing"
-        )
-        report.findings.append(Finding(check.path, None, what, LOOK, is_damage=False))
+        report.findings.append(hole_finding(check.path, report.end_offset, check.base_offset, promises))
     if check.absent:
         what = f"{check.absent} offsets below {check.end_offset} are in no batch, as compaction leaves it"
         report.findings.append(Finding(check.path, None, what, LOOK, is_damage=False))
     report.end_offset = check.end_offset
 
 
-def _check_promises(report: Report, directory: str, promises: Promises, bases: list[Offset]) -> None:
-    """Hold the checkpoints of the directory against the log."""
-    end, root = report.end_offset, directory.rpartition("/")[0]
-    path = log_path(directory, bases[-1]) if bases else directory
-    if promises.recovery_point is not None and promises.recovery_point > max(end, 0):
-        what = f"the log ends at offset {end}, but everything below {promises.recovery_point} was durable ({RECOVERY_POINT_FILE})"
-        report.findings.append(Finding(path, None, what, RESTORE))
-    elif promises.high_watermark is not None and promises.high_watermark > max(end, 0):
-        what = f"the log ends at offset {end}, but records below {promises.high_watermark} were committed ({HIGH_WATERMARK_FILE})"
-        report.findings.append(Finding(path, None, what, RESTORE, is_damage=promises.was_clean))
-    if promises.log_start is not None and promises.log_start > max(end, 0):
-        what = f"says {promises.log_start} for {report.name}, whose log ends at {end}"
-        report.findings.append(Finding(f"{root}/{LOG_START_FILE}", None, what, "correct the line: the log is emptied otherwise"))
+def _mended(path: str, what: str) -> Finding:
+    return Finding(path, None, what, MENDED, is_damage=False, is_mended=True)
 
 
-def _of_entry(disk: Disk, directory: str, name: str, report: Report, bases: frozenset[Offset], looking: Looking) -> list[Finding]:
+def _of_entry(
+    disk: Disk, directory: str, name: str, report: Report, bases: frozenset[Offset], promised: int | None, looking: Looking
+) -> list[Finding]:
     """What is wrong with one name in a partition's directory, segments and their indexes left out."""
     path = f"{directory}/{name}"
     if name.endswith(_LEFT_OVER):
-        return [Finding(path, None, "left behind by work that was interrupted", MENDED, is_damage=False)]
+        return [_mended(path, "left behind by work that was interrupted")]
     suffix = name[name.rfind(".") :] if "." in name else ""
     offset = offset_of(name, suffix)
     if offset is not None and suffix == LOG_SUFFIX:
@@ -258,10 +297,13 @@ def _of_entry(disk: Disk, directory: str, name: str, report: Report, bases: froz
     if offset is not None and suffix in _INDEXES:
         if offset in bases:
             return []
-        return [Finding(path, None, "there is no log of this segment", MENDED, is_damage=False)]
+        if promised is not None and offset < promised:
+            what = f"the log of this segment is missing, and it lay below the recovery point {promised}"
+            return [Finding(path, None, what, RESTORE)]
+        return [_mended(path, "there is no log of this segment")]
     findings = _of_file(disk, path, name, looking)
     if offset is not None and suffix == SNAPSHOT_SUFFIX and offset > max(report.end_offset, 0):
-        findings.append(Finding(path, None, f"is of offset {offset}, but the log ends at {report.end_offset}", MENDED, is_damage=False))
+        findings.append(_mended(path, f"is of offset {offset}, but the log ends at {report.end_offset}"))
     return findings
 
 

@@ -13,6 +13,7 @@ from .altered import altered_byte
 from .epoch_cache import EpochCache
 from .examine import Finding
 from .examine_indexes import written_entries
+from .identity import META_KEYS
 from .log_dir import (
     CLEAN_SHUTDOWN_FILE,
     HIGH_WATERMARK_FILE,
@@ -32,7 +33,7 @@ from .txn_index import TXN_INDEX_SUFFIX, TxnIndexCorrupt, parse
 CLEANER_FILE = "cleaner-offset-checkpoint"
 OFFSET_FILES = (RECOVERY_POINT_FILE, HIGH_WATERMARK_FILE, LOG_START_FILE, CLEANER_FILE)
 REBUILT = "remove the file while the broker is stopped: it is made anew from the log"
-CORRECT = "correct the line, or restore the file from a copy"
+CORRECT = "correct the line, or restore the file from a copy; `sparklog log repair` writes what is known from elsewhere"
 _CRC_END = 6
 
 Row = Mapping[str, object]
@@ -197,6 +198,10 @@ def properties(content: bytes, path: str) -> Contents:
     except CheckpointCorrupt as error:
         return Contents("properties", [], [Finding(path, 0, str(error), CORRECT)])
     findings = [Finding(path, None, f"{key} is missing", CORRECT) for key in ("version", "cluster.id", "node.id") if not found.get(key)]
+    strange = sorted(found.keys() - META_KEYS)
+    if "directory.id" not in found and strange:
+        at = content.find(strange[0].encode())
+        findings.append(Finding(path, at, f"directory.id is missing, but there is {strange[0]!r}", CORRECT))
     if "directory.id" in found and not _is_uuid(found["directory.id"]):
         at = content.find(b"directory.id")
         findings.append(Finding(path, at, f"directory.id is {found['directory.id']!r}, which is no UUID in base64", CORRECT))

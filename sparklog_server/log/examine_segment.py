@@ -6,6 +6,7 @@ Base offset and leader epoch are not under the batch's checksum: they are told w
 from collections.abc import Callable
 from itertools import pairwise
 from struct import pack
+from typing import NamedTuple
 
 from sparklog.errors import DecodeError
 from sparklog.model import Offset
@@ -31,16 +32,26 @@ from .validate import HeaderFields
 
 FINDINGS_MAX = 100
 FILE_BYTES_MAX = 64 << 20
-RESTORE = "restore the file from a copy or a replica; to give up what lies there, start the broker, which names what it can cut"
-CUT_AT_START = "it was never promised: the broker cuts the log there at its next start"
+RESTORE = "restore the file from a copy or a replica; to give up what lies there, `sparklog log repair` names what it takes out"
+EPOCHS_REBUILT = "the broker takes the epochs above the recovery point from the batches at its next start"
 _CODEC_BITS = 0x07
 _OF_TRANSACTION = TRANSACTIONAL_BIT | CONTROL_BIT
+
+
+class Tail(NamedTuple):
+    """A stretch above the recovery point without a sound batch; `offset` was due there."""
+
+    path: str
+    unsound: Unsound
+    offset: int
 
 
 class SegmentCheck:
     """What is known of a segment's log after the batches seen so far.
 
     `promised` is the offset below which everything was durable: None where that is not known, or where the stop was clean, so that all is.
+    `tail` is the first stretch above it without a sound batch, where the broker cuts the log at its next start; `behind` counts the sound
+    batches that follow it in this segment.
     """
 
     def __init__(self, path: str, base_offset: int, *, epochs: EpochCache | None = None, promised: int | None = None) -> None:
@@ -54,6 +65,10 @@ class SegmentCheck:
         self.index: OffsetIndexCheck | None = None
         self.times: TimeIndexCheck | None = None
         self.txns: TxnIndexCheck | None = None
+        self.size = 0
+        self.tail: Tail | None = None
+        self.behind = 0
+        self._unsound: tuple[Unsound, int] | None = None  # the stretch before the next batch, and the offset that was due there
         self._promised = promised
         self._epochs = epochs.entries if epochs is not None else []
         self._epoch = -1
@@ -72,6 +87,10 @@ class SegmentCheck:
 
     def saw(self, batches: list[Batch]) -> None:
         """The next sound batches."""
+        if self._unsound is not None:
+            self._judge_stretch(batches[0][1][0])
+        if self.tail is not None:
+            self.behind += len(batches)
         due_position = self.index.due if self.index is not None else NEVER
         due_time = self.times.due if self.times is not None else NEVER
         offset, greatest, records = self.end_offset, self.greatest, self.records
@@ -144,7 +163,8 @@ class SegmentCheck:
             if epoch != due:
                 where = altered_at(position + EPOCH_FIELD, pack(">i", epoch), pack(">i", due))
                 what = f"the batch at {position} says leader epoch {epoch}, but leader-epoch-checkpoint says {due}"
-                self.found(where, what, is_damage=self._promised is None or base < self._promised)
+                is_damage = self._promised is None or base < self._promised
+                self.found(where, what, remedy=RESTORE if is_damage else EPOCHS_REBUILT, is_damage=is_damage)
             return
         if epoch >= self._epoch:
             self._raised = position, epoch, self._epoch
@@ -164,18 +184,31 @@ class SegmentCheck:
 
     def missed(self, unsound: Unsound) -> None:
         """No batch is sound in this stretch."""
+        self._judge_stretch(None)
+        self._unsound = unsound, self.end_offset
         self.unread_bytes += unsound.limit - unsound.start
-        is_damage = self._promised is None or self.end_offset < self._promised
-        size = unsound.limit - unsound.start
-        follows = f" ({size} bytes cannot be read, up to byte {unsound.limit})"
-        self.found(unsound.position, unsound.what + follows, remedy=RESTORE if is_damage else CUT_AT_START, is_damage=is_damage)
         if self.index is not None:
             self.index.passed_over(unsound.start, unsound.limit)
         if self.times is not None:
             self.times.passed_over()
 
+    def _judge_stretch(self, following: int | None) -> None:
+        """Tell of the stretch that was passed over last; the next sound batch begins with offset `following`."""
+        if self._unsound is None:
+            return
+        (unsound, due), self._unsound = self._unsound, None
+        if self._promised is not None and due >= self._promised:
+            if self.tail is None:
+                self.tail = Tail(self.path, unsound, due)
+            return
+        lost = f"; offsets [{due}, {following}) are lost" if following is not None and following > due else ""
+        size = unsound.limit - unsound.start
+        self.found(unsound.position, f"{unsound.what} ({size} bytes cannot be read, up to byte {unsound.limit}){lost}")
+
     def finish(self, log: DiskFile, *, limit: int | None = None, is_sealed: bool = False) -> None:
         """The walk is at the end; the next segment, if there is one, begins with the offset `limit`. Raises StorageError."""
+        self._judge_stretch(limit)
+        self.size = log.size
         if limit is not None and self.end_offset > limit:
             gap = self._gap
             if gap is not None and gap[1] + gap[2] == self.end_offset:

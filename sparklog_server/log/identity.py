@@ -10,14 +10,14 @@ from sparklog_server.disk.door import Disk, DiskFile
 META_FILE = "meta.properties"
 META_VERSION = "1"
 PARTITION_METADATA_FILE = "partition.metadata"
-_META_KEYS = frozenset(("version", "cluster.id", "node.id", "directory.id"))
+META_KEYS = frozenset(("version", "cluster.id", "node.id", "directory.id"))
 
 
 class DirectoryRefused(Exception):
-    """The directory belongs to another cluster or node, or its meta.properties cannot be read."""
+    """The directory belongs to another cluster or node, or the file that says so is missing or cannot be read."""
 
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(f"{path}/{META_FILE}: {reason}")
+    def __init__(self, path: str, reason: str, *, file: str = META_FILE) -> None:
+        super().__init__(f"{path}/{file}: {reason}")
         self.path = path
         self.reason = reason
 
@@ -77,28 +77,30 @@ def read_meta(disk: Disk, path: str, *, node_id: NodeId, cluster_id: str | None,
         try:
             meta = parse_properties(content)
         except CheckpointCorrupt as error:
-            raise DirectoryRefused(path, str(error)) from error
+            raise _damaged(path, str(error)) from error
         _check_meta(path, meta, node_id=node_id, cluster_id=cluster_id)
-    strangers = meta.keys() - _META_KEYS
+    strangers = meta.keys() - META_KEYS
     if "directory.id" not in meta and strangers:
-        raise DirectoryRefused(
-            path, f"directory.id is missing, but there is {', '.join(sorted(strangers))}: correct it, or remove that line"
-        )
+        raise _damaged(path, f"directory.id is missing, but there is {', '.join(sorted(strangers))}: correct it, or remove that line")
     if "directory.id" not in meta:
         meta["directory.id"] = encode_uuid(new_uuid(entropy))
         disk.write(f"{path}/{META_FILE}", render_properties(meta))
     try:
         decode_uuid(meta["directory.id"])
     except ValueError as error:
-        raise DirectoryRefused(path, f"directory.id: {error}") from error
+        raise _damaged(path, f"directory.id: {error}") from error
     return meta
+
+
+def _damaged(path: str, reason: str) -> DirectoryRefused:
+    return DirectoryRefused(path, f"{reason}; restore the file from a copy, or run `sparklog log repair {path}`")
 
 
 def _check_meta(path: str, meta: Mapping[str, str], *, node_id: NodeId, cluster_id: str | None) -> None:
     if meta.get("version") != META_VERSION:
-        raise DirectoryRefused(path, f"version is {meta.get('version')}, but this broker reads version {META_VERSION}")
+        raise _damaged(path, f"version is {meta.get('version')}, but this broker reads version {META_VERSION}")
     if not meta.get("cluster.id"):
-        raise DirectoryRefused(path, "cluster.id is missing")
+        raise _damaged(path, "cluster.id is missing")
     if cluster_id is not None and meta["cluster.id"] != cluster_id:
         raise DirectoryRefused(path, f"belongs to cluster {meta['cluster.id']}, but this node is of cluster {cluster_id}")
     if meta.get("node.id") != str(node_id):

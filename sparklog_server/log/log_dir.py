@@ -189,6 +189,9 @@ class LogDir:
             topic_id = read_topic_id(disk, f"{path}/{name}")
             recovery_point = recovery_points.get(topic_partition, Offset(0))
             log_start = log_starts.get(topic_partition, Offset(0))
+            # Both are written in one go, and no log starts above its high watermark: such a line is damaged, and must not empty the log.
+            doubted = log_start if log_start > self.high_watermarks.get(topic_partition, log_start) else _NOTHING
+            log_start = log_start if doubted == _NOTHING else Offset(0)
             try:
                 log = self.logs[topic_partition] = PartitionLog.open(
                     disk,
@@ -209,6 +212,8 @@ class LogDir:
                 high_watermark = self.high_watermarks.get(topic_partition, Offset(0))
                 self.damaged[topic_partition] = Damaged(topic_id, error, recovery_point, high_watermark, log_start)
                 continue
+            if doubted != _NOTHING and doubted <= log.log_end_offset:
+                log.move_log_start(doubted)  # Kafka writes the two at different times
             if not self.was_clean and log.topic_id != ZERO_UUID:
                 # Of a process that was killed before it synced: it must not vanish from under records that are acknowledged now.
                 log.sync_with_next(disk.open(f"{path}/{name}/{PARTITION_METADATA_FILE}"))

@@ -6,6 +6,7 @@ from sparklog.effects import FileSlice
 from sparklog.model import Offset
 from sparklog.record.batch import LENGTH_OVERHEAD
 
+from .answers import BrokenFrame
 from .segment import Segment, base_offset_of, header_at
 
 _PLACES_MAX = 256
@@ -27,7 +28,10 @@ class Places:
         self._known: dict[int, Place] = {}
 
     def slice(self, start: Offset, limit: Offset, end_offset: Offset, max_bytes: int, *, at_least_one: bool) -> FileSlice | None:
-        """The whole batches of `[start, limit)`, which is not empty and within the log, as `PartitionLog.read` gives them."""
+        """The whole batches of `[start, limit)`, which is not empty and within the log, as `PartitionLog.read` gives them.
+
+        Raises BrokenFrame.
+        """
         known = self._known
         place = known.get(start) or self._locate(start)
         if place is None:
@@ -88,6 +92,7 @@ class Places:
             if found is not None:
                 self.remember(offset, segment, found[0])
                 return segment, found[0]
+            _check_frames(segment, offset)
         return None
 
     def _end_within(self, segment: Segment, limit: int) -> int:
@@ -113,5 +118,19 @@ class Places:
             self.remember(next_offset, segment, cut)
         elif at_least_one:
             first = header_at(segment.file, position)
-            return 0 if first is None else first[1] + LENGTH_OVERHEAD
+            if first is None:
+                raise BrokenFrame(segment.file, position)
+            return first[1] + LENGTH_OVERHEAD
         return cut - position
+
+
+def _check_frames(segment: Segment, offset: int) -> None:
+    """No batch of the segment reaches `offset`: that must be so up to its end, and not for a batch that cannot be read. Raises BrokenFrame.
+
+    Offsets that compaction took from the end of a segment come here too, so the walk begins where the index says.
+    """
+    end = segment.last_indexed(offset)
+    for position, header in segment.walk_from(end):
+        end = position + header[1] + LENGTH_OVERHEAD
+    if end < segment.file.size:
+        raise BrokenFrame(segment.file, end)

@@ -25,6 +25,7 @@ TIME_INDEX_SUFFIX = ".timeindex"
 SNAPSHOT_SUFFIX = ".snapshot"
 RELATIVE_OFFSET_MAX = (1 << 31) - 1
 NAME_DIGITS = 20
+OFFSET_MAX = (1 << 63) - 1
 _WALK_BYTES = 1 << 20
 _SEEK_BYTES = 8192
 _HEADER = Struct(">qiibIhiqqqhii")
@@ -36,11 +37,13 @@ def file_name(offset: int, suffix: str) -> str:
 
 
 def offset_of(name: str, suffix: str) -> Offset | None:
-    """The offset in a file's name; None if it is not of this kind."""
+    """The offset in a file's name; None if it is not of this kind, or the number is beyond 64 bits."""
     if name[NAME_DIGITS:] != suffix:
         return None
     digits = name[:NAME_DIGITS]
-    return Offset(int(digits)) if digits.isdecimal() else None
+    if not (digits.isascii() and digits.isdecimal()) or (offset := int(digits)) > OFFSET_MAX:
+        return None
+    return Offset(offset)
 
 
 def base_offset_of(segment: "Segment") -> Offset:
@@ -263,15 +266,16 @@ class Segment:
 
     def find(self, offset: int) -> tuple[int, HeaderFields] | None:
         """(position, header) of the first batch whose last offset is `offset` or more; None if there is none."""
-        begin = self._index().lookup(offset - self.base_offset)
-        if begin:
-            header = header_at(self.file, begin)
-            if header is None or header[0] > offset or header[0] < self.base_offset:
-                begin = 0  # the index lies
-        for position, header in self.walk_from(begin):
+        for position, header in self.walk_from(self.last_indexed(offset)):
             if header[0] + header[6] >= offset:
                 return position, header
         return None
+
+    def last_indexed(self, offset: int) -> int:
+        """Where `find` begins to look for `offset`. Raises StorageError."""
+        begin = self._index().lookup(offset - self.base_offset)
+        header = header_at(self.file, begin) if begin else None
+        return 0 if header is None or header[0] > offset or header[0] < self.base_offset else begin  # else the index lies
 
     def boundary(self, position: int, *, at_least: int) -> tuple[int, int]:
         """(batch start in `[at_least, position]`, its base offset): the greatest one that is indexed, or the greatest if none is.

@@ -17,6 +17,7 @@ from sparklog.effects import Steps, Sync
 from sparklog.errors import ErrorCode, without_frames
 from sparklog.model import Instant, Micros, Offset, Ticket, TopicPartition, Uuid, earlier
 from sparklog_server.disk.door import DiskFile, OutOfDescriptors, StorageError
+from sparklog_server.log.answers import BrokenFrame
 from sparklog_server.log.log_dir import LogDir
 from sparklog_server.log.removal import Removal
 from sparklog_server.replica.partition import LINGER_US, Partition
@@ -28,6 +29,7 @@ RECOVERY_POINTS_MS_MAX: Final = 500
 
 _PUT_OFF_US = 1_000_000
 """After which time a full disk is asked again for what the broker itself writes."""
+BROKEN_FRAMES_TOLD_MAX = 1_000
 
 
 class Directory:
@@ -38,6 +40,7 @@ class Directory:
     """
 
     __slots__ = (
+        "_broken_frames",
         "_checkpoint_at_us",
         "_checkpoint_interval_us",
         "_checkpointed_starts",
@@ -100,6 +103,7 @@ class Directory:
         self._settling_bytes = 0  # in the sync that is in flight
         self.is_congested = False  # so much of both that nobody should add to it
         self.is_cordoned = False  # it gets no new partitions
+        self._broken_frames: dict[tuple[str, int], None] = {}  # that were told
         self._failed = failed
         self.room = Room(log_dir.path, log_dir.room, reserve_bytes=reserve_bytes, trace=trace)
         self._trace = trace
@@ -328,3 +332,10 @@ class Directory:
         self._held = []  # what is renamed goes when the directory is opened again
         for partition in self.partitions:
             partition.go_offline()
+
+    def frame_broken(self, topic_partition: TopicPartition, broken: BrokenFrame) -> None:
+        """A read met bytes that no batch can begin with: once for each place, for the reader comes again."""
+        place = broken.file.path, broken.position
+        if place not in self._broken_frames and len(self._broken_frames) < BROKEN_FRAMES_TOLD_MAX:
+            self._broken_frames[place] = None
+            self._trace("batch-unreadable", partition=str(topic_partition), file=broken.path, byte=broken.position, reason=broken.reason)

@@ -17,6 +17,7 @@ from sparklog.record.batch import read_header
 from sparklog.record.control import Marker, build_marker
 from sparklog_server.disk.door import DiskFile, StorageError
 from sparklog_server.log.aborted import IndexReading
+from sparklog_server.log.answers import BrokenFrame
 from sparklog_server.log.partition_log import AppendResult, PartitionLog
 from sparklog_server.log.removal import Removal
 from sparklog_server.log.settings import INT64_MAX, LogSettings
@@ -66,6 +67,9 @@ class Home(Protocol):
 
     def partition_failed(self, partition: "Partition", error: StorageError) -> None:
         """A file of the partition cannot be read: it goes offline alone."""
+
+    def frame_broken(self, topic_partition: TopicPartition, broken: BrokenFrame) -> None:
+        """A read met bytes that no batch can begin with; the partition stays online."""
 
 
 class Partition:
@@ -304,9 +308,13 @@ class Partition:
         return self._home.is_congested
 
     def read(self, start: Offset, limit: Offset, bytes_max: int, *, at_least_one: bool) -> FileSlice | None:
-        """Whole batches of `[start, limit)`; None if there are none. Raises PartitionUnavailable or OffsetOutOfRange."""
+        """Whole batches of `[start, limit)`; None if there are none. Raises PartitionUnavailable, OffsetOutOfRange or BrokenFrame."""
         try:
             return self.log.read(start, limit, bytes_max, at_least_one=at_least_one)
+        except BrokenFrame as broken:
+            # One file of one log: what can be found beside it is served on.
+            self._home.frame_broken(self.topic_partition, broken)
+            raise
         except StorageError as error:
             raise self._unreadable(error) from error
 

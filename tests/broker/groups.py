@@ -98,7 +98,7 @@ def delete_topic(world: World, client: SimulatedConnection, topic: str) -> None:
 
 def started(seed: int = 1, **more: str) -> World:
     """A node with the topic `t` of three partitions, and few partitions for groups."""
-    world = World(seed, **SETTINGS, **more)
+    world = World(seed, **(SETTINGS | more))
     world.node.start()
     world.settle()
     world.create(world.node.connect(), "t", partitions=3)

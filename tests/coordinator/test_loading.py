@@ -1,5 +1,6 @@
 """What is left to replay of a window: the last record of each key, and everything where there are transactions."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -8,7 +9,8 @@ from sparklog.model import Offset
 from sparklog.record.batch import Record, build_batch
 from sparklog.record.compression import Codec
 from sparklog.record.control import ControlType, Marker, build_marker
-from sparklog_server.coordinator.loading import Decided, Step, Undecided, Unreadable, Window, read_window
+from sparklog_server.coordinator.loading import Decided, Lost, Step, Undecided, Window, read_window
+from sparklog_server.simulation.disk import SimulatedDisk, SimulatedFile
 
 SEED = bytes(range(16))
 
@@ -50,7 +52,7 @@ def read(window: FileSlice) -> list[tuple[int, bytes | None, bytes | None]]:
 
 
 def record_of(step: Step) -> Record:
-    assert not isinstance(step, Decided)
+    assert not isinstance(step, Decided | Lost)
     return step if isinstance(step, Record) else step.record
 
 
@@ -87,15 +89,66 @@ def test_the_next_window_begins_behind_the_last_batch() -> None:
     assert result.next_offset == 13
 
 
-def test_a_window_that_was_cut_is_unreadable() -> None:
-    whole = bytes(batch(0, (b"a", b"1")))
-    assert isinstance(read_window(window_of(whole[:-1], length=len(whole)), SEED), Unreadable)
+def file_of(*batches: bytes | bytearray) -> SimulatedFile:
+    disk = SimulatedDisk()
+    disk.make_directory("d")
+    file = disk.open("d/log", create=True)
+    file.append(b"".join(batches))
+    return file
 
 
-def test_a_window_of_another_format_is_unreadable() -> None:
-    damaged = batch(0, (b"a", b"1"))
-    damaged[16] = 1
-    assert isinstance(read_window(window_of(damaged), SEED), Unreadable)
+def read_all(file: SimulatedFile, *, window_bytes: int = 1 << 20) -> tuple[list[int], list[Lost]]:
+    """(offsets of the records, what was passed over), window by window as the runtime goes on behind damage."""
+    offsets: list[int] = []
+    lost: list[Lost] = []
+    window: FileSlice | None = FileSlice(file, 0, min(window_bytes, file.size))
+    is_rest = False
+    while window is not None:
+        result = read_window(window, SEED, is_rest=is_rest)
+        for step in result.steps():
+            if isinstance(step, Lost):
+                lost.append(step)
+            else:
+                offsets.append(record_of(step).offset)
+        window, is_rest = result.rest, True
+    return offsets, lost
+
+
+def ten() -> list[bytearray]:
+    return [batch(2 * at, (b"%d" % at, b"x" * 50), (b"b%d" % at, b"y")) for at in range(10)]
+
+
+@pytest.mark.parametrize("at", [0, 4, 9])
+@pytest.mark.parametrize("field", [8, 9, 16, 17, 22, 26, 60, 100])
+def test_a_damaged_batch_costs_its_own_records_and_is_reported_by_its_byte(at: int, field: int) -> None:
+    written = ten()
+    written[at][field] ^= 1
+    offsets, lost = read_all(file_of(*written))
+    size = len(written[0])
+    assert offsets == [offset for offset in range(20) if offset // 2 != at]
+    assert [(one.path, one.start, one.limit) for one in lost] == [("d/log", size * at, size * (at + 1))]
+    assert lost[0].position == size * at + field
+    assert lost[0].offset == (2 * at if at else None)
+    assert lost[0].next_offset == (2 * at + 2 if at < 9 else None)
+
+
+def test_damage_over_several_batches_and_the_end_of_the_file_costs_what_it_covers() -> None:
+    written = b"".join(ten())
+    size = len(written) // 10
+    holed = written[: 2 * size + 5] + bytes(3 * size) + written[5 * size + 5 : -7]
+    offsets, lost = read_all(file_of(holed))
+    assert offsets == [0, 1, 2, 3, *range(10, 18)]
+    assert [(one.offset, one.next_offset) for one in lost] == [(4, 10), (18, None)]
+
+
+def test_damage_at_the_end_of_a_window_does_not_hide_what_follows_in_the_file() -> None:
+    written = ten()
+    size = len(written[0])
+    written[3][8] = 0x7F  # a length beyond the file
+    large = batch(20, (b"large", b"z" * (9 << 20)))
+    offsets, lost = read_all(file_of(*written, large, batch(21, (b"c", b"1"))), window_bytes=4 * size)
+    assert offsets == [*range(6), *range(8, 20), 20, 21]
+    assert len(lost) == 1
 
 
 @given(st.lists(st.lists(st.tuples(st.integers(0, 5), st.none() | st.binary(max_size=3)), min_size=1, max_size=4), max_size=8))

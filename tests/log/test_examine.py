@@ -372,3 +372,40 @@ def test_random_bytes_in_any_file_are_told_and_never_kill_the_tool() -> None:
             found = findings(with_file(world, path, noise))
             is_any_content_sound = path.endswith((".lock", ".sparklog-ballast", ".index"))
             assert is_any_content_sound or any(finding.path == path for finding in found), (path, noise)
+
+
+def test_above_the_recovery_point_the_remedy_names_what_the_next_start_cuts_and_what_follows() -> None:
+    world = stopped(cleanly=False)
+    path = next(path for path in paths_of(world, ".log") if int(path[-24:-4]) >= 42)
+    begins = [begin for begin, _ in places_in(world, path)]
+    damaged = bytearray(world.files[path])
+    damaged[begins[1] + HEADER_SIZE + 3] ^= 1
+    disk = with_file(world, path, bytes(damaged))
+    behind = sum(disk.size(other) for other in paths_of(world, ".log") if other > path)
+    reports = {report.name: report for report in verify(disk, "data", Looking(written_at=lambda _: "2026-11-22T18:00:00Z"))}
+    (found,) = [one for one in reports["t-0"].findings if "above the last recovery point" in one.what]
+    assert reports["t-0"].state == "recoverable"
+    assert (found.path, found.position) == (path, begins[1] + HEADER_SIZE + 3)
+    assert "the last recovery point 42, written at 2026-11-22T18:00:00Z" in found.what
+    assert f"bytes [{begins[1]}, {len(damaged)}) of this file" in found.remedy
+    assert f"({behind} bytes)" in found.remedy
+    assert "sound batches up to offset 71 follow and go too" in found.remedy
+    torn = looked_at(with_file(world, paths_of(world, ".log")[-1], world.files[paths_of(world, ".log")[-1]][:-5]))["t-0"]
+    assert any("no sound batch follows" in one.remedy for one in torn.findings)
+
+
+def test_nothing_below_the_recovery_point_may_be_missing() -> None:
+    world = stopped(cleanly=False)
+    first, second, *_ = paths_of(world, ".log")
+    disk = with_file(world, "", b"")
+    disk.remove(second, second.replace(".log", ".index"), second.replace(".log", ".timeindex"))
+    (hole,) = [one for one in findings(disk) if one.is_damage and "are missing below the last recovery point 42" in one.what]
+    assert hole.what.startswith(f"begins with offset {int(paths_of(world, '.log')[2][-24:-4])}")
+    disk = with_file(world, "", b"")
+    disk.remove(first)
+    told = [one for one in findings(disk) if one.is_damage]
+    assert any("the log of this segment is missing" in one.what for one in told)
+    assert any("but the log begins at 0" in one.what for one in told)
+    disk = with_file(world, "", b"")
+    disk.remove("data/t-0")
+    assert any("there is no directory of it" in one.what for one in findings(disk) if one.is_damage)

@@ -6,6 +6,7 @@ import pytest
 
 from sparklog.model import Offset
 from sparklog_server.disk.checkpoint import parse_offsets, render_offsets
+from sparklog_server.log.ballast import BALLAST_BYTES
 from sparklog_server.log.damage import LogDamaged
 from sparklog_server.log.log_dir import LogDir
 from sparklog_server.log.partition_log import PartitionLog
@@ -215,7 +216,7 @@ def test_copies_of_what_is_cut_give_way_to_newer_ones_under_their_bound() -> Non
 def test_what_finds_no_room_for_a_copy_is_cut_all_the_same_and_the_event_says_so() -> None:
     disk, places = stopped(cleanly=False)
     path = logs_of(disk)[-1]
-    disk.open(path).append(b"torn")
+    disk.open(path).append(b"torn" * BALLAST_BYTES)  # more than a start on a full disk has room for
     disk.capacity_bytes = disk.used_bytes
     log_dir = reopened(disk)
     assert read_all(log_dir.logs[T0]) == places

@@ -28,6 +28,7 @@ from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.aborted import IndexReading
+from sparklog_server.log.answers import BrokenFrame
 from sparklog_server.log.partition_log import OffsetOutOfRange
 from sparklog_server.replica.partition import Partition, PartitionUnavailable
 from sparklog_server.replica.purgatory import PurgatoryFull
@@ -227,6 +228,8 @@ class _ParkedFetch:
             part.error_code = unavailable.code
         except OffsetOutOfRange:
             part.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+        except BrokenFrame:
+            part.error_code = ErrorCode.CORRUPT_MESSAGE
         if part.error_code:
             part.records = b""
             part.error_code = self._code_of(part.error_code)

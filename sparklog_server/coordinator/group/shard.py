@@ -165,6 +165,9 @@ class GroupShard:
             self._classic.replayed_offset(key.group)
         self._offsets.replay(key, value)
 
+    def unfinished(self) -> dict[str, object]:
+        return {}  # a commit that is lost leaves the one before it in force
+
     def loaded(self, image: MetadataImage, now: Instant) -> list[Decision]:
         self._group_offsets.image = image
         self._group_offsets.loaded(now)

@@ -32,7 +32,19 @@ from .events import DUE, AddOffsets, MarkersDue, MarkersWritten, Verdict, Verdic
 from .events import Answer as Said
 from .records import decode_record, encode_record
 from .settings import TxnSettings
-from .states import BUMPING, ENDING, NO_EPOCH, NO_PRODUCER_ID, NO_TIMEOUT_MS, State, Transaction, completed, ended, may_be_forgotten
+from .states import (
+    BUMPING,
+    ENDING,
+    FINISHED,
+    NO_EPOCH,
+    NO_PRODUCER_ID,
+    NO_TIMEOUT_MS,
+    State,
+    Transaction,
+    completed,
+    ended,
+    may_be_forgotten,
+)
 from .waits import Completing, Completions, Held, Timeouts
 
 RESOLVED_PREFIX = "sl."
@@ -93,6 +105,9 @@ class TxnShard:
 
     def replay_marker(self, producer_id: int, is_commit: bool, offset: Offset) -> None:
         """Nothing here waits for one."""
+
+    def unfinished(self) -> dict[str, object]:
+        return {name: transaction for name, transaction in self.transactions.items() if transaction.state not in FINISHED}
 
     def loaded(self, image: MetadataImage, now: Instant) -> list[Decision]:
         """Time begins to run for what is open, and what was about to end goes on: for some ids now, for the others in turns to come."""

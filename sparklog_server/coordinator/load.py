@@ -1,0 +1,80 @@
+"""How far the load of one shard has come, and what it had to pass over.
+
+by offset: window after window of the log ──► damage ──► by position: the rest of that file ──► its end ──► by offset again
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from sparklog.effects import FileSlice
+from sparklog.model import Instant, Offset
+from sparklog_server.metadata.image import TopicImage
+
+from .home import ShardPartition
+from .loading import WINDOW_BYTES, Lost, Step, Window
+from .shard import Shard
+
+_DOUBTS_TOLD_MAX: Final = 20
+
+
+class Loading:
+    """A shard that is not up to date yet: the next window begins at `offset`, the log ended at `end_offset` when this began.
+
+    `rest` is the next window instead where the file is read by position; `steps` are of a window that is not wholly replayed.
+    """
+
+    __slots__ = ("_doubted", "_lost", "_name", "_reading", "begun", "deleted", "end_offset", "offset", "rest", "steps")
+
+    def __init__(self, name: str, offset: Offset, end_offset: Offset, begun: Instant) -> None:
+        self.offset = offset
+        self.end_offset = end_offset
+        self.begun = begun
+        self.steps: Iterator[Step] | None = None
+        self.rest: FileSlice | None = None
+        self.deleted: list[TopicImage] = []  # meanwhile; what is being replayed may speak of them
+        self._name = name
+        self._reading: FileSlice | None = None
+        self._lost = 0
+        self._doubted: dict[str, object] = {}
+
+    def next_window(self, partition: ShardPartition) -> FileSlice | None:
+        """What to read next; None if everything was read. Raises Refused."""
+        self._reading = self.rest or partition.read(self.offset, self.end_offset, WINDOW_BYTES)
+        return self._reading
+
+    def took(self, window: Window, partition: ShardPartition) -> None:
+        """A window was read: replay `steps`, and then read on."""
+        self.steps, self.offset, self.rest = window.steps(), window.next_offset, window.rest
+        if window.is_file_end and self._reading is not None:
+            following = partition.offset_behind(self._reading)
+            self.offset = self.end_offset if following is None else following
+
+    def pass_over(self, lost: Lost, shard: Shard, trace: Callable[..., None]) -> None:
+        """Report a stretch of the log without a sound batch."""
+        self._lost += 1
+        self._doubted.update(shard.unfinished())
+        trace(
+            "coordinator-batch-passed-over",
+            partition=self._name,
+            file=lost.path,
+            byte=lost.position,
+            bytes=lost.limit - lost.start,
+            offset=-1 if lost.offset is None else lost.offset,
+            next_offset=-1 if lost.next_offset is None else lost.next_offset,
+            reason=lost.reason,
+            effect="the record before it of each key is in force",
+            remedy="stop the broker and run `sparklog log repair` on its directory",
+        )
+
+    def done(self, shard: Shard, trace: Callable[..., None]) -> None:
+        """Everything was replayed: name what was under way before a stretch that was passed over and has no record behind it."""
+        now = shard.unfinished() if self._doubted else {}
+        names = sorted(name for name, state in self._doubted.items() if now.get(name) is state)
+        if names:
+            trace(
+                "coordinator-state-in-doubt",
+                partition=self._name,
+                count=len(names),
+                ids=",".join(names[:_DOUBTS_TOLD_MAX]),
+                reason=f"stretches of the log cannot be read, {self._lost} in number, and a newer state of these may lie there",
+            )
