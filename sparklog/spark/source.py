@@ -15,7 +15,7 @@ from sparklog.spark.formats.files import with_schemas
 from sparklog.spark.options import Options
 from sparklog.spark.schema import check_projection, source_schema
 from sparklog.spark.shipping import Portable
-from sparklog.spark.stream_reader import StreamReader, cause_first
+from sparklog.spark.stream_reader import StreamReader
 from sparklog.spark.tables import of_use, remembering, table_options
 
 
@@ -42,7 +42,6 @@ class SparklogSource(Portable, DataSource):
         options = _parsed(of_use(self.options, schema)).for_batch_read()
         return BatchReader(options, check_projection(schema, options))
 
-    @cause_first()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         options = _parsed(of_use(self.options, schema)).for_stream_read()
         return StreamReader(options, check_projection(schema, options))

@@ -60,7 +60,8 @@ def cause_first() -> Iterator[None]:
     """Have PySpark leave out the traceback of a SparklogError, so that the first line of Spark's message has the cause.
 
     Only in the process that plans a stream, which belongs to the query and ends with the error. Spark's other processes run code of users
-    too, whose tracebacks are theirs.
+    too, whose tracebacks are theirs. Not around the making of a reader: where that fails, PySpark raises UnboundLocalError over it, and the
+    traceback alone has the cause.
     """
     try:
         yield
