@@ -340,6 +340,8 @@ class Broker:
             return
         call = Call(session, header.api_key, header.api_version, header.correlation_id, header.client_id)
         answer = handler(self._context, call, request, now)
+        if self._context.disconnects:
+            self._disconnect()  # at once: what the session sent after this request is not served
         if quotas.is_set:
             quotas.served(call, len(frame), begun_ns)
             if answer is SILENT or answer is MUTING_SILENT:
@@ -399,6 +401,12 @@ class Broker:
         self._trace("session-closed", peer=session.peer_address, listener=session.listener, reason=reason)
         self._effects.append(Disconnect(session.id, reason, is_at_once))
 
+    def _disconnect(self) -> None:
+        """Close the sessions that a handler gave up."""
+        for session, reason in self._context.disconnects:
+            self._close(session, reason)
+        self._context.disconnects.clear()
+
     # -- the end of a turn
 
     def _end_of_turn(self, now: Instant) -> list[Effect]:
@@ -433,9 +441,7 @@ class Broker:
                 self._effects.extend(partitions.due_syncs(now))
                 if not partitions.released:  # a disk that refuses to begin a sync releases all who wait for it
                     break
-        for session, reason in context.disconnects:
-            self._close(session, reason)
-        context.disconnects.clear()
+        self._disconnect()
         for session, reason in self._replying.end_turn(now):
             self._close(session, reason, is_at_once=True)
         if self.is_stopping and not self.is_stopped and partitions.is_quiet and self._quorum.is_quiet and not context.jobs:

@@ -228,5 +228,5 @@ class Context:
             self.paused.append(session)
 
     def disconnect(self, session: Session, reason: str) -> None:
-        """Close the session at the end of this turn."""
+        """Close the session and serve nothing more that it sent."""
         self.disconnects.append((session, reason))
