@@ -16,7 +16,8 @@ import msgspec
 from sparklog.errors import SettingsError
 
 from .keys import LONG_MAX, Key, Kind, Update, text_of
-from .settings import BrokerSettings, broker_keys, key_of, topic_defaults_of
+from .settings import BrokerSettings, broker_keys, key_of
+from .synonyms import topic_defaults_of
 from .together import check_cordoned
 from .topic_settings import TopicSettings, topic_keys_of_broker
 

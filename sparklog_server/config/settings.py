@@ -14,7 +14,7 @@ import msgspec
 from sparklog.errors import SettingsError
 
 from .group_settings import GroupDefaults
-from .keys import INT_MAX, Key, Kind, Update, Value, fields_of
+from .keys import INT_MAX, Key, Kind, Update, fields_of
 from .kinds import boolean as _boolean
 from .kinds import integer as _int
 from .kinds import long as _long
@@ -22,6 +22,7 @@ from .kinds import several as _list
 from .kinds import short as _short
 from .kinds import text as _text
 from .listeners import DEFAULT_PROTOCOL_MAP, Listener, derive_endpoints, with_ports
+from .synonyms import key_of_synonym, topic_defaults_of
 from .together import check_together
 from .topic_settings import TopicSettings, nearest, topic_keys_of_broker
 from .transaction_settings import TransactionDefaults
@@ -435,7 +436,7 @@ def key_of(name: str) -> Key:
     if name in broker_keys():
         return broker_keys()[name][1]
     if name in topic_keys_of_broker():
-        return _key_of_synonym(name)
+        return key_of_synonym(name)
     from .without_effect import known_without_effect  # a table of hundreds, needed only when one of them is set
 
     key = known_without_effect(name)
@@ -449,40 +450,6 @@ def nearest_broker_key(name: str) -> str:
     from .without_effect import KEYS
 
     return nearest(name, {**broker_keys(), **topic_keys_of_broker(), **KEYS})
-
-
-def _key_of_synonym(name: str) -> Key:
-    """The broker key that supplies the default of a topic key, as a definition of its own."""
-    _, key, synonym = topic_keys_of_broker()[name]
-    at_least, at_most = (key.at_least, key.at_most) if synonym.factor == 1 else (synonym.at_least, None)
-    # Kafka lets the first of several synonyms be changed while running, and only that one.
-    update = Update.CLUSTER_WIDE if synonym is key.synonyms[0] else Update.READ_ONLY
-    return Key(
-        name,
-        synonym.kind,
-        key.doc,
-        at_least,
-        at_most,
-        also=key.also,
-        choices=key.choices,
-        update=update,
-        has_effect=key.has_effect,
-    )
-
-
-def topic_defaults_of(given: Mapping[str, str]) -> dict[str, Value]:
-    """Values by topic field where a broker key gives its default; the first synonym given wins, as in Kafka."""
-    found: dict[str, Value] = {}
-    for name, (field, _, synonym) in topic_keys_of_broker().items():
-        if name in given:
-            value = _key_of_synonym(name).parse(given[name])
-            found.setdefault(field, _scaled(value, synonym.factor))
-    return found
-
-
-def _scaled(value: Value, factor: int) -> Value:
-    """Minutes and hours in ms; negative means without limit and stays -1."""
-    return value if factor == 1 or not isinstance(value, int) else -1 if value < 0 else value * factor
 
 
 def _connected(settings: BrokerSettings, *, is_insecure_allowed: bool) -> BrokerSettings:

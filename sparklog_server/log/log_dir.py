@@ -23,15 +23,15 @@ from functools import partial
 from typing import NamedTuple
 
 from sparklog.effects import Steps
-from sparklog.model import NO_EPOCH, ZERO_UUID, Instant, LeaderEpoch, NodeId, Offset, TopicPartition, Uuid
+from sparklog.model import ZERO_UUID, Instant, NodeId, Offset, TopicPartition, Uuid
 from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_offsets, render_offsets
 from sparklog_server.disk.door import Disk, DiskFile, StorageError, replace_all
 
 from . import ballast
 from .absent import DELETE_SUFFIX, STRAY_SUFFIX, Absent, damage_of, doomed_name
+from .beginning import Wanted, begin_logs
 from .cuts import Cut, Cuts
 from .damage import is_of_log_alone
-from .epoch_cache import EpochCache
 from .futures import Future, future_name, may_be_further, partition_of, partition_of_future
 from .identity import (
     META_FILE,
@@ -46,10 +46,8 @@ from .identity import (
     write_topic_id,
 )
 from .partition_log import PartitionLog
-from .recovery import EPOCH_FILE, begin
 from .recovery_points import RECOVERY_POINT_FILE, write_recovery_points
 from .removal import Removal, removal
-from .segment import LOG_SUFFIX, file_name
 from .settings import LogSettings
 
 __all__ = [
@@ -91,15 +89,6 @@ class Damaged(NamedTuple):
     high_watermark: Offset
     log_start_offset: Offset
     is_missing: bool = False
-
-
-class Wanted(NamedTuple):
-    """A log to be begun, and the epoch in which this node leads it from the first record on; -1 if it does not."""
-
-    topic_partition: TopicPartition
-    topic_id: Uuid
-    settings: LogSettings
-    leader_epoch: LeaderEpoch = NO_EPOCH
 
 
 class LogDir:
@@ -292,41 +281,7 @@ class LogDir:
     def create_job(self, wanted: Sequence[Wanted], now: Instant) -> Callable[[], list[PartitionLog]]:
         """The job that begins many logs, durably, and gives them for `adopt`; no checkpoint may name them."""
         assert not any(self.is_vouched(one.topic_partition) for one in wanted)
-        disk, path = self._disk, self.path
-
-        def begin_all() -> list[PartitionLog]:
-            # The handles go when this returns: a job may not keep descriptors, and the logs open theirs on need.
-            files: list[DiskFile] = []
-            directories = [f"{path}/{one.topic_partition}" for one in wanted]
-            disk.make_directory(*directories)
-            strange = frozenset(directory for directory in directories if disk.list(directory))
-            for one, directory in zip(wanted, directories, strict=True):
-                disk.open(f"{directory}/{file_name(0, LOG_SUFFIX)}", create=True)  # empty: there is only its name to lose
-                files.append(write_topic_id(disk, directory, one.topic_id))
-            epoch_files = []
-            for one, directory in zip(wanted, directories, strict=True):
-                if one.leader_epoch >= 0:
-                    # Now, not with the first record: a thousand first records would have a thousand more files to sync.
-                    epochs = EpochCache()
-                    epochs.assign(one.leader_epoch, Offset(0))
-                    epoch_files.append((f"{directory}/{EPOCH_FILE}", epochs.render()))
-            files += replace_all(disk, epoch_files)
-            disk.sync(files)
-            files.clear()
-            logs: list[PartitionLog] = []
-            for one, directory in zip(wanted, directories, strict=True):
-                if directory not in strange:
-                    found = begin(disk, directory, one.leader_epoch)
-                    logs.append(PartitionLog(disk, directory, one.topic_partition, one.topic_id, one.settings, found, now))
-                    continue
-                log = PartitionLog.open(disk, directory, one.topic_partition, one.topic_id, one.settings, now=now)
-                # Opening forgets an epoch that has no record yet, but the file has it.
-                log.epochs.assign(one.leader_epoch, Offset(0))
-                log.epochs.is_saved = True
-                logs.append(log)
-            return logs
-
-        return begin_all
+        return partial(begin_logs, self._disk, self.path, wanted, now)
 
     def adopt(self, log: PartitionLog) -> None:
         """Take a log that was begun into service."""

@@ -12,7 +12,7 @@ from typing import NamedTuple, cast
 from sparklog.effects import Run
 from sparklog.model import Instant, Ticket, TopicPartition
 from sparklog_server.disk.door import StorageError
-from sparklog_server.log.log_dir import Wanted
+from sparklog_server.log.beginning import Wanted
 from sparklog_server.log.partition_log import PartitionLog
 from sparklog_server.log.removal import go_on
 from sparklog_server.replica.directory import Directory

@@ -6,7 +6,7 @@ from sparklog.effects import Effect, Run, Sync
 from sparklog.errors import ErrorCode
 from sparklog.model import NO_EPOCH, ZERO_UUID, Instant, LeaderEpoch, Micros, NodeId, Offset, Ticket, TopicPartition, Uuid, earlier
 from sparklog_server.disk.door import StorageError
-from sparklog_server.log.log_dir import Wanted
+from sparklog_server.log.beginning import Wanted
 from sparklog_server.log.partition_log import PartitionLog
 from sparklog_server.log.settings import LogSettings
 from sparklog_server.metadata.image import TOPIC_RESOURCE, MetadataDelta, MetadataImage, PartitionImage
@@ -448,17 +448,12 @@ class Partitions:
             if begun is not None:
                 self.jobs.extend(self._begun(begun, now))
             return True
-        followed = self._removals.finished(ticket, result, now)
-        if followed is None:
-            followed = self.retention.finished(ticket, result, now)
-        if followed is None:
-            followed = self._producer_snapshots.finished(ticket, result, now)
-        if followed is None and self.cleaning is not None:
-            followed = self.cleaning.finished(ticket, result, now)
-        if followed is None and self.moving is not None:
-            followed = self.moving.finished(ticket, result, now)
-        self.jobs.extend(followed or ())
-        return followed is not None
+        for owner in (self._removals, self.retention, self._producer_snapshots, self.cleaning, self.moving):
+            followed = None if owner is None else owner.finished(ticket, result, now)
+            if followed is not None:
+                self.jobs.extend(followed)
+                return True
+        return False
 
     @property
     def is_congested(self) -> bool:

@@ -1,0 +1,57 @@
+"""The beginning of many logs at once: a directory, an empty first segment and the topic's id for each, durable with one sync."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sparklog.model import NO_EPOCH, Instant, LeaderEpoch, Offset, TopicPartition, Uuid
+from sparklog_server.disk.door import Disk, DiskFile, replace_all
+
+from .epoch_cache import EpochCache
+from .identity import write_topic_id
+from .partition_log import PartitionLog
+from .recovery import EPOCH_FILE, begin
+from .segment import LOG_SUFFIX, file_name
+from .settings import LogSettings
+
+
+class Wanted(NamedTuple):
+    """A log to be begun, and the epoch in which this node leads it from the first record on; -1 if it does not."""
+
+    topic_partition: TopicPartition
+    topic_id: Uuid
+    settings: LogSettings
+    leader_epoch: LeaderEpoch = NO_EPOCH
+
+
+def begin_logs(disk: Disk, path: str, wanted: Sequence[Wanted], now: Instant) -> list[PartitionLog]:
+    """The job that begins these logs in the log directory `path`. Raises StorageError."""
+    # The handles go when this returns: a job may not keep descriptors, and the logs open theirs on need.
+    files: list[DiskFile] = []
+    directories = [f"{path}/{one.topic_partition}" for one in wanted]
+    disk.make_directory(*directories)
+    strange = frozenset(directory for directory in directories if disk.list(directory))
+    for one, directory in zip(wanted, directories, strict=True):
+        disk.open(f"{directory}/{file_name(0, LOG_SUFFIX)}", create=True)  # empty: there is only its name to lose
+        files.append(write_topic_id(disk, directory, one.topic_id))
+    epoch_files = []
+    for one, directory in zip(wanted, directories, strict=True):
+        if one.leader_epoch >= 0:
+            # Now, not with the first record: a thousand first records would have a thousand more files to sync.
+            epochs = EpochCache()
+            epochs.assign(one.leader_epoch, Offset(0))
+            epoch_files.append((f"{directory}/{EPOCH_FILE}", epochs.render()))
+    files += replace_all(disk, epoch_files)
+    disk.sync(files)
+    files.clear()
+    logs: list[PartitionLog] = []
+    for one, directory in zip(wanted, directories, strict=True):
+        if directory not in strange:
+            found = begin(disk, directory, one.leader_epoch)
+            logs.append(PartitionLog(disk, directory, one.topic_partition, one.topic_id, one.settings, found, now))
+            continue
+        log = PartitionLog.open(disk, directory, one.topic_partition, one.topic_id, one.settings, now=now)
+        # Opening forgets an epoch that has no record yet, but the file has it.
+        log.epochs.assign(one.leader_epoch, Offset(0))
+        log.epochs.is_saved = True
+        logs.append(log)
+    return logs
