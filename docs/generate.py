@@ -2,6 +2,7 @@
 
 conf/broker.properties    every setting with an effect, its default commented out
 docs/settings.md          every key of brokers and topics, in words
+docs/limits.md            every bound, its default, and what happens at it
 docs/spark-options.md     every option of format("sparklog")
 """
 
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from docs import spark_options
+from docs import limits, spark_options
 from sparklog_server.config.client_metrics import CLIENT_METRICS_KEYS
 from sparklog_server.config.client_metrics import DEFAULTS as CLIENT_METRICS_DEFAULTS
 from sparklog_server.config.group_keys import DEFAULTS as GROUP_DEFAULTS
@@ -54,6 +55,7 @@ def generated() -> dict[Path, str]:
     return {
         PROJECT / "conf" / "broker.properties": _sample(),
         docs / "settings.md": _page(),
+        docs / "limits.md": limits.page(),
         docs / "spark-options.md": spark_options.page(),
     }
 

@@ -129,6 +129,7 @@ cdef enum:
     ALLOWANCE_PER_BYTE = 60
     ALLOWANCE_BASE = 4096
     ALLOWANCE_MAX = 248 << 20
+    REQUEST_ALLOWANCE_MAX = 24 << 20
     STRING_BYTES_MAX = 0x7FFF
     COPY_BELOW = 512
     LIST_COST = 64
@@ -533,7 +534,7 @@ cdef tuple decoded(Program program, object buffer, bint whole):
             raise TypeError("the buffer must be of bytes")
         reader.base = reader.position = <const uint8_t*>octets.buf
         reader.limit = reader.base + octets.len
-        reader.allowance = min(<int64_t>octets.len * ALLOWANCE_PER_BYTE + ALLOWANCE_BASE, <int64_t>ALLOWANCE_MAX)
+        reader.allowance = min(<int64_t>octets.len * ALLOWANCE_PER_BYTE + ALLOWANCE_BASE, <int64_t>(ALLOWANCE_MAX if whole else REQUEST_ALLOWANCE_MAX))
         reader.view = <PyObject*>view
         message = checked(read_struct(program, &reader))
         result = <object>message

@@ -21,6 +21,8 @@ ALLOWANCE_PER_BYTE = 60
 """With what is not charged, mainly sizes rounded up by the allocator, this stays below 64 times the frame."""
 ALLOWANCE_BASE = 4096
 ALLOWANCE_MAX = 248 << 20
+REQUEST_ALLOWANCE_MAX = 24 << 20
+"""For what `decode_prefix` reads, which is sent by clients: 80 000 partitions of one request, say."""
 STRING_BYTES_MAX = 0x7FFF
 FIELDS_MAX = 64
 COPY_BELOW = 512
@@ -92,13 +94,13 @@ class _Reader:
 
     __slots__ = ("allowance", "limit", "position", "view")
 
-    def __init__(self, buffer: Any) -> None:
+    def __init__(self, buffer: Any, allowance_max: int) -> None:
         self.view = buffer if isinstance(buffer, memoryview) else memoryview(buffer)
         if self.view.itemsize != 1:
             raise TypeError("the buffer must be of bytes")
         self.position = 0
         self.limit = len(self.view)
-        self.allowance = min(self.limit * ALLOWANCE_PER_BYTE + ALLOWANCE_BASE, ALLOWANCE_MAX)
+        self.allowance = min(self.limit * ALLOWANCE_PER_BYTE + ALLOWANCE_BASE, allowance_max)
 
     def skip(self, size: int) -> int:
         """The position of the next `size` bytes, which are then behind us."""
@@ -137,7 +139,7 @@ class _Reader:
 
 def decode(program: Program, buffer: Any) -> Any:
     """The message that fills the buffer."""
-    message, position = decode_prefix(program, buffer)
+    message, position = _decoded(program, buffer, ALLOWANCE_MAX)
     if position != len(buffer):
         raise ValueError("bytes left over", position)
     return message
@@ -145,7 +147,11 @@ def decode(program: Program, buffer: Any) -> Any:
 
 def decode_prefix(program: Program, buffer: Any) -> tuple[Any, int]:
     """The message at the start of the buffer, and the position behind it."""
-    reader = _Reader(buffer)
+    return _decoded(program, buffer, REQUEST_ALLOWANCE_MAX)
+
+
+def _decoded(program: Program, buffer: Any, allowance_max: int) -> tuple[Any, int]:
+    reader = _Reader(buffer, allowance_max)
     message = _read_struct(program, reader)
     return message, reader.position
 

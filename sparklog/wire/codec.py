@@ -24,7 +24,10 @@ def decode(cls: type[M], version: int, buffer: bytes | bytearray | memoryview) -
 
 
 def decode_request(cls: type[M], version: int, body: bytes | bytearray | memoryview) -> M:
-    """As `decode`, but bytes after the message are passed over, as Kafka does: librdkafka sends three too many with Metadata v13."""
+    """As `decode`, but bytes after the message are passed over, as Kafka does: librdkafka sends three too many with Metadata v13.
+
+    Contents may take 24 MiB of memory.
+    """
     try:
         message: M = codec.decode_prefix(program(cls, version), body)[0]
     except ValueError as error:
