@@ -133,7 +133,7 @@ def test_a_directory_is_shown_file_by_file(sparklog: Sparklog, data: Path) -> No
         ("t-0/leader-epoch-checkpoint", ["leader-epochs\t3\t0"]),
         ("t-0/partition.metadata", ["partition-metadata\tversion\t0", "partition-metadata\ttopic_id\tAAECAwQFBgcICQoLDA0ODw"]),
         ("recovery-point-offset-checkpoint", ["offsets\tt\t0\t6"]),
-        ("t-0/00000000000000000006.snapshot", ["producer-snapshot\t7\t0\t5\t5\t1700000000001\t-1\t-1"]),
+        ("t-0/00000000000000000006.snapshot", ["producer-snapshot\t7\t0\t5\t5\t1700000000000\t-1\t-1"]),
         ("t-0/00000000000000000000.timeindex", ["time-index\t1700000000001\t1"]),
         (".kafka_cleanshutdown", ["clean-shutdown\tversion\t0", "clean-shutdown\tbrokerEpoch\t-1"]),
     ],

@@ -134,11 +134,11 @@ def test_dump_log_reads_the_aborted_transactions_of_each_segment(tmp_path: Path)
     send(5, 6)
     send(5, 7)
     abort(5)
+    assert [tuple(one) for one in log.aborted_transactions(Offset(0), Offset(16))] == [(4, 0, 12, 1), (5, 1, 15, 16)]
     log.close(NOW)
     shown = [kafka_tool(tools.DUMP_LOG, "--files", path) for path in sorted((tmp_path / "t-0").glob("*.txnindex"))]
     found = re.findall(r"producerId: (\d+) firstOffset: (\d+) lastOffset: (\d+) lastStableOffset: (\d+)", "".join(shown))
     assert [tuple(map(int, one)) for one in found] == [(4, 0, 12, 1), (5, 1, 15, 16)]
-    assert [tuple(one) for one in log.aborted_transactions(Offset(0), Offset(16))] == [(4, 0, 12, 1), (5, 1, 15, 16)]
 
 
 # -- a real Kafka

@@ -398,7 +398,7 @@ def test_where_the_file_system_cannot_be_synced_whole_each_file_tells_its_own_er
     disk = OsDisk()
     files = [disk.open(f"{tmp_path}/{index}", create=True) for index in range(SYNC_ONE_BY_ONE_MAX + 1)]
     synced: list[int] = []
-    monkeypatch.setattr(os_disk, "_syncfs", lambda _: -1)
+    monkeypatch.setattr(os_disk, "syncfs", lambda _: -1)
     monkeypatch.setattr(os, "fdatasync", no_space if is_ours else synced.append)
     if is_ours:
         with pytest.raises(StorageError, match="No space left"):
