@@ -117,4 +117,8 @@ class ReplyMemory:
 
 def in_memory(chunks: list[Chunk]) -> int:
     """The bytes of memory that chunks of a frame take; those of files take none."""
-    return sum(len(chunk) + CHUNK_BYTES for chunk in chunks if type(chunk) is not FileSlice)
+    size = 0
+    for chunk in chunks:  # once for each answer, so in few steps
+        if type(chunk) is not FileSlice:
+            size += len(chunk) + CHUNK_BYTES
+    return size

@@ -50,8 +50,11 @@ class Replying:
 
     def count(self, session: Session, effects: list[Effect], begin: int) -> int:
         """Count the effects from `begin` on for this turn; gives the bytes of memory that the session was answered in them."""
-        answers = (effect for effect in effects[begin:] if type(effect) is Reply)
-        size = sum(in_memory(answer.chunks) for answer in answers if answer.session == session.id)
+        size = 0
+        for index in range(begin, len(effects)):
+            effect = effects[index]
+            if type(effect) is Reply and effect.session == session.id:
+                size += in_memory(effect.chunks)
         self._turn_bytes += size
         return size
 
