@@ -322,10 +322,12 @@ class Connection:
 
     def _was_read_ahead(self, part: FileSlice, length: int, result: object) -> None:
         self._is_reading_ahead = False
+        was_open = self._is_open
         if isinstance(result, OSError | StorageError):
             self.close(f"read ahead: {result}")
             error = result if isinstance(result, StorageError) else _unreadable(part, result)
-            if not error.is_full:  # a want of descriptors is not the file's fault
+            # Once the connection is closed its file may be, and that cannot be opened is not the file's fault.
+            if was_open and error.call == "read" and not error.is_full:
                 self._owner.unreadable(error)
         elif self._is_open:
             # Taken on trust this once: memory so short that it is gone again must not send us round for ever.

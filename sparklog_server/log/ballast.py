@@ -7,9 +7,12 @@ topic. A running broker may use one half, so that the other is there for its nex
 nothing to give back.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from sparklog_server.disk.door import Disk, StorageError
+
+Written = TypeVar("Written")
 
 FILE_NAME = ".sparklog-ballast"
 BALLAST_BYTES = 256 << 10
@@ -48,6 +51,19 @@ def give_up_if_full(disk: Disk, directory: str) -> None:
     """At a start: remove the ballast where there is less room than it takes. Blocks. Raises StorageError."""
     if disk.room(directory)[1] < BALLAST_BYTES:
         disk.remove(f"{directory}/{FILE_NAME}")
+
+
+def written(disk: Disk, directory: str, write: Callable[[], Written]) -> Written:
+    """What `write` gives; if a full disk refuses it, half of the ballast is given up and it is called once more.
+
+    Blocks. Raises StorageError.
+    """
+    try:
+        return write()
+    except StorageError as error:
+        if not error.is_full or not halve(disk, directory):
+            raise
+    return write()
 
 
 def rename_all(disk: Disk, directory: str, moves: Sequence[tuple[str, str]]) -> None:

@@ -410,7 +410,9 @@ class LogDir:
                 HIGH_WATERMARK_FILE: render_offsets(high_watermarks),
                 LOG_START_FILE: render_offsets(log_starts),
             }
-            disk.sync(replace_all(disk, [(f"{path}/{name}", content) for name, content in contents.items()]))
+            files = [(f"{path}/{name}", content) for name, content in contents.items()]
+            # What retention and deletions free waits for this.
+            disk.sync(ballast.written(disk, path, lambda: replace_all(disk, files)))
 
         return write
 

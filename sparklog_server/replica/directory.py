@@ -125,7 +125,7 @@ class Directory:
     def deadline(self) -> Micros | None:
         """When to ask again whether a sync or a checkpoint is due, or there is room."""
         sync_at_us = None if self._in_flight else self.sync_at_us
-        if self.room.look_at_us is not None:
+        if self.room.look_at_us is not None and self.error is None:
             sync_at_us = earlier(sync_at_us, self.room.look_at_us)
         return sync_at_us if self._is_checkpointing else earlier(sync_at_us, earlier(self._checkpoint_at_us, self._recovery_points_at_us))
 
@@ -222,6 +222,8 @@ class Directory:
         """The checkpoint in flight is on disk, or never will be; on a full disk another is tried soon, and the old one holds till then."""
         self._is_checkpointing = False
         starts, self._checkpointed_starts = self._checkpointed_starts, []
+        if self.error is not None:
+            return
         if error is not None and error.is_full:
             self.room.ran_out(error, now)
             again_us = Micros(now.mono_us + _PUT_OFF_US)
@@ -242,7 +244,8 @@ class Directory:
             if partition in self.partitions:
                 self.cut(partition, offset, now)
         for partition, log_start in starts:
-            partition.log_start_written(log_start)
+            if partition in self.partitions:
+                partition.log_start_written(log_start)
 
     def hold(self, removal: Removal, now: Instant) -> None:
         """Keep what was renamed to be removed until no checkpoint vouches for it any more; `take_forgotten` gives it then."""
@@ -302,6 +305,9 @@ class Directory:
     def partition_failed(self, partition: Partition, error: StorageError) -> None:
         """A file of a partition cannot be read: that partition goes offline, and no clean stop is told of the directory."""
         if partition.error is ErrorCode.KAFKA_STORAGE_ERROR:
+            return
+        if isinstance(error, OutOfDescriptors):
+            self._trace("out-of-descriptors", path=self.log_dir.path, reason=str(error))
             return
         remedy = {"remedy": error.remedy} if error.remedy else {}
         self._trace("partition-offline", partition=str(partition.topic_partition), reason=str(error), **remedy)

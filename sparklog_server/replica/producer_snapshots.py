@@ -43,7 +43,10 @@ class ProducerSnapshots:
         try:
             file = partition.log.producers_rendered(frozen, cast(bytes, result))
         except StorageError as error:
-            partition.storage_failed(error)
+            if error.is_full:  # recovery begins with an older snapshot
+                directory.room.ran_out(error, now)
+            else:
+                partition.storage_failed(error)
             return []
         if file is not None and partition in directory.partitions:
             directory.mark_dirty(partition, 0, now)

@@ -120,6 +120,8 @@ class Room:
         assert error.is_full, error
         if isinstance(error, OutOfDescriptors):
             self._trace("out-of-descriptors", path=self._path, reason=str(error))
+            if self.look_at_us is None:
+                self.look_at_us = Micros(now.mono_us + _LOOK_US)  # for work that was put off
             return
         if self.is_full:
             return

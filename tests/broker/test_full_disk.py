@@ -12,9 +12,10 @@ from sparklog.wire.messages.fetch import FetchResponse
 from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from sparklog.wire.messages.offset_commit import OffsetCommitResponse
 from sparklog.wire.messages.produce import ProduceResponse
-from sparklog_server.log.ballast import FILE_NAME, START_BYTES
+from sparklog_server.disk.door import StorageError
+from sparklog_server.log.ballast import BALLAST_BYTES, FILE_NAME, START_BYTES, written
 from sparklog_server.simulation.cluster import SimulatedConnection
-from sparklog_server.simulation.disk import NO_SPACE
+from sparklog_server.simulation.disk import NO_SPACE, SimulatedDisk
 from tests.broker.groups import COMMIT, SETTINGS, ask_coordinator, commit, committed
 from tests.broker.world import ACKS_ALL, FETCH_BY_NAME, PRODUCE_BY_NAME, World, fetch, fetched, produce, produced
 
@@ -309,3 +310,20 @@ def test_no_acknowledged_record_is_lost_in_crashes_of_a_disk_that_fills_and_empt
         for offset, value in acknowledged.items():
             assert values[offset] == value
     assert acknowledged or seed
+
+
+def test_a_full_disk_gives_up_half_of_its_ballast_for_the_checkpoint_that_removals_wait_for() -> None:
+    disk = SimulatedDisk()
+    disk.make_directory("data")
+    disk.write("data/.sparklog-ballast", bytes(BALLAST_BYTES))
+    refusals = iter([StorageError("data/a", "append", "No space left on device", is_full=True)])
+    calls: list[int] = []
+
+    def write() -> str:
+        calls.append(disk.size("data/.sparklog-ballast"))
+        for refusal in refusals:
+            raise refusal
+        return "written"
+
+    assert written(disk, "data", write) == "written"
+    assert calls == [BALLAST_BYTES, BALLAST_BYTES // 2]

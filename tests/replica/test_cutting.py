@@ -181,3 +181,11 @@ def test_a_cut_is_forgotten_with_its_partition_and_with_its_directory() -> None:
     world.directory.storage_failed(StorageError("data", "sync", "EIO"))
     assert world.directory.deadline() is None
     assert world.partition.log.log_end_offset == 40
+
+
+def test_a_directory_that_fails_while_its_disk_is_full_asks_for_no_turn() -> None:
+    directory = World().filled().directory
+    directory.room.ran_out(StorageError("data/t-0", "append", "No space left on device", is_full=True), NOW)
+    assert directory.deadline() is not None
+    directory.storage_failed(StorageError("data", "sync", "Input/output error"))
+    assert directory.deadline() is None

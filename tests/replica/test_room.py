@@ -3,7 +3,7 @@
 import pytest
 
 from sparklog.model import Instant, Micros, Millis
-from sparklog_server.disk.door import StorageError
+from sparklog_server.disk.door import OutOfDescriptors, StorageError
 from sparklog_server.replica.room import Room
 
 MIB = 1 << 20
@@ -107,3 +107,13 @@ def test_a_system_that_cannot_say_how_much_is_free_refuses_nothing() -> None:
     world = World(usable=0)
     world.is_failing = True
     assert world.takes(5)
+
+
+def test_work_put_off_for_want_of_descriptors_is_tried_again_though_the_disk_has_room() -> None:
+    world = World()
+    world.room.ran_out(OutOfDescriptors("/data/t-0", "open", "Too many open files"), world.now)
+    assert not world.room.is_full
+    world.ms = 60_000
+    assert world.room.is_look_due(world.now)
+    assert not world.room.is_look_due(world.now)
+    assert world.lines == ["out-of-descriptors"]
