@@ -13,7 +13,7 @@ once.
 
 Options are checked when a frame is loaded, without a broker. Spark does not tell a Python source whether a batch or a stream is loaded, nor
 where a checkpoint is: an ending option of a stream, and a topic that does not exist, fail when the batch is planned or the query starts. A
-named topic that does not exist is an error whatever `failOnDataLoss` says; one that a stream has read and that was deleted since is loss.
+named topic that does not exist is an error with `failOnDataLoss=false` too; one that a stream has read and that was deleted since is loss.
 
 | option | default | |
 |---|---|---|"""

@@ -441,7 +441,8 @@ class Broker:
                 self._effects.extend(partitions.due_syncs(now))
                 if not partitions.released:  # a disk that refuses to begin a sync releases all who wait for it
                     break
-        self._disconnect()
+        if context.disconnects:
+            self._disconnect()
         for session, reason in self._replying.end_turn(now):
             self._close(session, reason, is_at_once=True)
         if self.is_stopping and not self.is_stopped and partitions.is_quiet and self._quorum.is_quiet and not context.jobs:

@@ -53,8 +53,8 @@ def give_up_if_full(disk: Disk, directory: str) -> None:
         disk.remove(f"{directory}/{FILE_NAME}")
 
 
-def written(disk: Disk, directory: str, write: Callable[[], Written]) -> Written:
-    """What `write` gives; if a full disk refuses it, half of the ballast is given up and it is called once more.
+def written(disk: Disk, directory: str, write: Callable[[], Written], halved: Callable[[], None] = lambda: None) -> Written:
+    """What `write` gives; if a full disk refuses it, half of the ballast is given up, `halved` is called, and `write` once more.
 
     Blocks. Raises StorageError.
     """
@@ -63,6 +63,7 @@ def written(disk: Disk, directory: str, write: Callable[[], Written]) -> Written
     except StorageError as error:
         if not error.is_full or not halve(disk, directory):
             raise
+    halved()
     return write()
 
 

@@ -348,13 +348,7 @@ class RaftNode:
 
     def _written(self, write: Callable[[], _Result]) -> _Result:
         """What `write` gives, at the price of half the ballast if the disk is full. Raises StorageError, and then nothing has changed."""
-        try:
-            return write()
-        except StorageError as error:
-            if not error.is_full or not ballast.halve(self._disk, self._log_dir):
-                raise
-        self._trace("disk-ballast-halved", path=self._log_dir)
-        return write()
+        return ballast.written(self._disk, self._log_dir, write, lambda: self._trace("disk-ballast-halved", path=self._log_dir))
 
     def _refused(self, error: StorageError, now: Instant) -> list[Effect]:
         """The disk refused a write: try again later if it is full, else halt."""
