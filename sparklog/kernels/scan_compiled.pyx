@@ -163,9 +163,10 @@ def check_records(buffer, int64_t count, int64_t base_timestamp, bint require_ke
         PyBuffer_Release(&held)
 
 
-def timestamps_outside(
-    buffer, int64_t count, int64_t base_timestamp, int64_t least, int64_t greatest, Py_ssize_t most, Py_ssize_t position=0
+cdef list _indexes(
+    buffer, int64_t count, Py_ssize_t most, Py_ssize_t position, bint is_of_keys, int64_t base_timestamp, int64_t least, int64_t greatest
 ):
+    """The indexes of the first `most` records without a key, or else with a timestamp outside `[least, greatest]`."""
     cdef Py_buffer held
     cdef sl_record record
     cdef const uint8_t *at
@@ -173,7 +174,7 @@ def timestamps_outside(
     cdef const uint8_t *limit
     cdef int64_t index, timestamp
     cdef int refused = 0
-    cdef bint is_outside = False
+    cdef bint is_found = False
     cdef list found = []
     PyObject_GetBuffer(buffer, &held, PyBUF_SIMPLE)
     try:
@@ -184,58 +185,35 @@ def timestamps_outside(
         index = 0
         while index < count and len(found) < most:
             with nogil:
-                is_outside = False
-                while index < count and not is_outside:
+                is_found = False
+                while index < count and not is_found:
                     refused = sl_read_record(p, limit, &record, &at)
                     if refused:
                         break
                     p = record.end
-                    timestamp = <int64_t>(<uint64_t>base_timestamp + <uint64_t>record.timestamp_delta)
-                    is_outside = timestamp != -1 and (timestamp < least or timestamp > greatest)
+                    if is_of_keys:
+                        is_found = record.key_length < 0
+                    else:
+                        timestamp = <int64_t>(<uint64_t>base_timestamp + <uint64_t>record.timestamp_delta)
+                        is_found = timestamp != -1 and (timestamp < least or timestamp > greatest)
                     index += 1
             if refused:
                 _refuse_record(refused, at - <const uint8_t *>held.buf)
-            if is_outside:
+            if is_found:
                 found.append(index - 1)
     finally:
         PyBuffer_Release(&held)
     return found
+
+
+def timestamps_outside(
+    buffer, int64_t count, int64_t base_timestamp, int64_t least, int64_t greatest, Py_ssize_t most, Py_ssize_t position=0
+):
+    return _indexes(buffer, count, most, position, False, base_timestamp, least, greatest)
 
 
 def keys_missing(buffer, int64_t count, Py_ssize_t most, Py_ssize_t position=0):
-    cdef Py_buffer held
-    cdef sl_record record
-    cdef const uint8_t *at
-    cdef const uint8_t *p
-    cdef const uint8_t *limit
-    cdef int64_t index
-    cdef int refused = 0
-    cdef bint is_missing = False
-    cdef list found = []
-    PyObject_GetBuffer(buffer, &held, PyBUF_SIMPLE)
-    try:
-        if position < 0 or position > held.len or count < 0 or count > (held.len - position) // 7:
-            raise ValueError(INVALID, position, f"{count} records cannot stand in {held.len - position} bytes")
-        p = <const uint8_t *>held.buf + position
-        limit = <const uint8_t *>held.buf + held.len
-        index = 0
-        while index < count and len(found) < most:
-            with nogil:
-                is_missing = False
-                while index < count and not is_missing:
-                    refused = sl_read_record(p, limit, &record, &at)
-                    if refused:
-                        break
-                    p = record.end
-                    is_missing = record.key_length < 0
-                    index += 1
-            if refused:
-                _refuse_record(refused, at - <const uint8_t *>held.buf)
-            if is_missing:
-                found.append(index - 1)
-    finally:
-        PyBuffer_Release(&held)
-    return found
+    return _indexes(buffer, count, most, position, True, 0, 0, 0)
 
 
 def find_timestamp(

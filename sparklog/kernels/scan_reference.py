@@ -116,24 +116,20 @@ def timestamps_outside(
     buffer: Buffer, count: int, base_timestamp: int, least: int, greatest: int, most: int, position: int = 0
 ) -> list[int]:
     """The indexes of the first `most` of `count` uncompressed records with a timestamp outside `[least, greatest]`; -1 is none and fits."""
-    view = memoryview(buffer)
-    size = len(view)
-    if not 0 <= position <= size or count < 0 or count * RECORD_SIZE_MIN > size - position:
-        raise ValueError(INVALID, position, f"{count} records cannot stand in {size - position} bytes")
-    found: list[int] = []
-    for index in range(count):
-        if len(found) >= most:
-            break
-        record = record_at(view, position, size)
-        position = record.end
+
+    def is_outside(record: "RecordPlace") -> bool:
         timestamp = wrapped(base_timestamp + record.timestamp_delta)
-        if timestamp != NO_TIMESTAMP and not least <= timestamp <= greatest:
-            found.append(index)
-    return found
+        return timestamp != NO_TIMESTAMP and not least <= timestamp <= greatest
+
+    return _indexes(buffer, count, most, position, is_outside)
 
 
 def keys_missing(buffer: Buffer, count: int, most: int, position: int = 0) -> list[int]:
     """The indexes of the first `most` of `count` uncompressed records without a key."""
+    return _indexes(buffer, count, most, position, lambda record: record.key_length < 0)
+
+
+def _indexes(buffer: Buffer, count: int, most: int, position: int, is_found: Callable[["RecordPlace"], bool]) -> list[int]:
     view = memoryview(buffer)
     size = len(view)
     if not 0 <= position <= size or count < 0 or count * RECORD_SIZE_MIN > size - position:
@@ -144,7 +140,7 @@ def keys_missing(buffer: Buffer, count: int, most: int, position: int = 0) -> li
             break
         record = record_at(view, position, size)
         position = record.end
-        if record.key_length < 0:
+        if is_found(record):
             found.append(index)
     return found
 

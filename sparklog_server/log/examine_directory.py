@@ -207,7 +207,7 @@ def verify_partition(disk: Disk, directory: str, name: str, promises: Promises, 
     bases = sorted(offset for entry in names if (offset := offset_of(entry, LOG_SUFFIX)) is not None)
     is_metadata = partition_of(name) == METADATA_LOG
     promised = None if promises.was_clean else promises.recovery_point or 0
-    epochs = _epochs(disk, directory, names)
+    epochs = saved_epochs(disk, directory, names)
     begun: dict[int, None] = {}
     checks: list[SegmentCheck] = []
     for number, base in enumerate(bases):
@@ -250,7 +250,8 @@ def _missing(names: list[str], bases: list[Offset], promises: Promises, report: 
     return missing
 
 
-def _epochs(disk: Disk, directory: str, names: list[str]) -> EpochCache | None:
+def saved_epochs(disk: Disk, directory: str, names: list[str]) -> EpochCache | None:
+    """The leader epochs in the checkpoint of a partition; None if it is missing or damaged. Raises StorageError."""
     if EPOCH_FILE not in names:
         return None
     try:

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from sparklog import Consumer, TopicPartition
 from sparklog.wire.header import encode_request
 from sparklog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
@@ -58,6 +59,11 @@ class BrokerProcess:
         assert match is not None, f"{line!r}, then {self.end()}"
         assert int(match[3]) == self.child.pid
         return match[1], int(match[2])
+
+    def bootstrap_servers(self) -> str:
+        """Wait for the ready line; the address as clients take it."""
+        host, port = self.address()
+        return f"{host}:{port}"
 
     def address_of(self, listener: str) -> tuple[str, int]:
         """Where a listener listens, as the log tells once the broker is ready."""
@@ -153,3 +159,15 @@ def _runs(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def stored(bootstrap_servers: str, partition: TopicPartition) -> list[bytes | None]:
+    """The values of a partition, from its beginning to the end offset seen at the start."""
+    with Consumer(bootstrap_servers=bootstrap_servers) as consumer:
+        consumer.assign([partition])
+        end = consumer.end_offsets([partition])[partition]
+        consumer.seek_to_beginning()
+        values: list[bytes | None] = []
+        while len(values) < end:
+            values += [record.value for record in consumer.poll(timeout_ms=5_000)]
+    return values

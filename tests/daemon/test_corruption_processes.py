@@ -35,9 +35,9 @@ def said(process: BrokerProcess) -> tuple[bool, str]:
 
 def read(process: BrokerProcess, end: int) -> dict[int, bytes]:
     """The records of `t-0` below `end`."""
-    host, port = process.address()
+    servers = process.bootstrap_servers()
     found: dict[int, bytes] = {}
-    with Consumer(bootstrap_servers=f"{host}:{port}", auto_offset_reset="earliest") as consumer:
+    with Consumer(bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
         consumer.assign([TopicPartition("t", 0)])
         while consumer.position(TopicPartition("t", 0)) < end:
             found |= {record.offset: record.value or b"" for record in consumer.poll(2000)}

@@ -6,28 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from sparklog import Consumer, Producer, TopicPartition
+from sparklog import Producer, TopicPartition
 from sparklog.errors import SparklogError
-from tests.daemon.broker_process import BrokerProcess, broker
+from tests.daemon.broker_process import broker, stored
 
 PARTITION = TopicPartition("kept", 0)
-
-
-def at(process: BrokerProcess) -> str:
-    host, port = process.address()
-    return f"{host}:{port}"
-
-
-def stored(bootstrap_servers: str) -> list[bytes | None]:
-    """Every value of the partition, from its beginning to the end seen at the start."""
-    with Consumer(bootstrap_servers=bootstrap_servers) as consumer:
-        consumer.assign([PARTITION])
-        end = consumer.end_offsets([PARTITION])[PARTITION]
-        consumer.seek_to_beginning()
-        values: list[bytes | None] = []
-        while len(values) < end:
-            values += [record.value for record in consumer.poll(timeout_ms=5_000)]
-    return values
 
 
 def acknowledge_until_refused(producer: Producer, acknowledged: list[bytes]) -> bool:
@@ -48,9 +31,9 @@ def test_every_acknowledged_record_is_there_after_the_process_ended(tmp_path: Pa
     acknowledged: list[bytes] = []
     for life in range(3):
         with broker(tmp_path, "--set", f"sparklog.ack.flush={flush}", "--set", "log.segment.bytes=1048576") as process:
-            address = at(process)
+            address = process.bootstrap_servers()
             if life:
-                assert stored(address)[: len(acknowledged)] == acknowledged
+                assert stored(address, PARTITION)[: len(acknowledged)] == acknowledged
             with Producer(bootstrap_servers=address, delivery_timeout_ms=10_000, request_timeout_ms=5_000) as producer:
                 values = [b"%d-%d-" % (life, number) + b"x" * 3_000 for number in range(500)]
                 for future in [producer.send(PARTITION.topic, value=value, partition=0) for value in values]:
@@ -58,13 +41,13 @@ def test_every_acknowledged_record_is_there_after_the_process_ended(tmp_path: Pa
             acknowledged += values
             process.end(end)
     with broker(tmp_path) as process:
-        assert stored(at(process)) == acknowledged
+        assert stored(process.bootstrap_servers(), PARTITION) == acknowledged
 
 
 def test_a_disk_that_takes_no_more_is_told_to_the_producer_and_costs_nothing_acknowledged(tmp_path: Path) -> None:
     acknowledged: list[bytes] = []
     with broker(tmp_path) as process:
-        address = at(process)
+        address = process.bootstrap_servers()
         # A file larger than this fails to grow (EFBIG): the nearest thing to a full disk that needs no mount.
         resource.prlimit(process.child.pid, resource.RLIMIT_FSIZE, (4 << 20, 4 << 20))
         with Producer(bootstrap_servers=address, retries=0, delivery_timeout_ms=3_000, request_timeout_ms=2_000, linger_ms=0) as producer:
@@ -73,4 +56,4 @@ def test_a_disk_that_takes_no_more_is_told_to_the_producer_and_costs_nothing_ack
         process.end(signal.SIGKILL)
     assert 20 < len(acknowledged) < 50
     with broker(tmp_path) as process:
-        assert stored(at(process))[: len(acknowledged)] == acknowledged
+        assert stored(process.bootstrap_servers(), PARTITION)[: len(acknowledged)] == acknowledged

@@ -8,15 +8,9 @@ import pytest
 
 from sparklog import Admin, Consumer, Producer, TopicPartition
 from sparklog.errors import SparklogError
-from tests.daemon.broker_process import BrokerProcess
 from tests.daemon.failing_calls import FailingCalls
 
 LARGE = b"x" * 200_000
-
-
-def at(process: BrokerProcess) -> str:
-    host, port = process.address()
-    return f"{host}:{port}"
 
 
 def create(address: str, partitions: int) -> None:
@@ -57,7 +51,7 @@ def homes(directories: list[Path]) -> list[int]:
 def test_a_file_that_cannot_be_read_and_one_that_cannot_be_synced_cost_no_more_than_they_must(tmp_path: Path) -> None:
     failing, directories = FailingCalls(tmp_path), [tmp_path / "a", tmp_path / "b"]
     with failing.broker(*directories) as process:
-        address = at(process)
+        address = process.bootstrap_servers()
         create(address, 4)
         assert [send(address, partition) for partition in range(4)] == [""] * 4
         lies = homes(directories)
@@ -78,7 +72,7 @@ def test_a_file_that_cannot_be_read_and_one_that_cannot_be_synced_cost_no_more_t
     assert said.count("Input/output error") == 2
     assert said.count("kernel's log") == 2  # the remedy
     with failing.broker(*directories) as process:
-        address = at(process)
+        address = process.bootstrap_servers()
         assert [read(address, partition)[0] for partition in range(4)] == [LARGE] * 4
         assert leaders(address) == [1] * 4
 
@@ -89,7 +83,7 @@ def test_a_disk_that_lets_nothing_be_written_costs_no_record_and_says_what_to_do
     writes = [(call, "/data", number) for call in ("open", "pwrite", "ftruncate", "rename", "unlink")]
     remedy = "mount it read-write" if number == errno.EROFS else "give the user of the broker the right"
     with failing.broker(directory) as process:
-        address = at(process)
+        address = process.bootstrap_servers()
         create(address, 1)
         assert send(address, 0, b"kept") == ""
         failing.fail(*writes)
@@ -107,4 +101,4 @@ def test_a_disk_that_lets_nothing_be_written_costs_no_record_and_says_what_to_do
     assert "Traceback" not in said
     failing.fail()
     with failing.broker(directory) as process:
-        assert read(at(process), 0) == [b"kept"]
+        assert read(process.bootstrap_servers(), 0) == [b"kept"]

@@ -3,31 +3,14 @@
 import signal
 from pathlib import Path
 
-from sparklog import Consumer, Producer, TopicPartition
+from sparklog import Producer, TopicPartition
 from sparklog.errors import SparklogError
-from tests.daemon.broker_process import BrokerProcess
+from tests.daemon.broker_process import stored
 from tests.daemon.small_disk import SmallDisk
 
 PARTITION = TopicPartition("t", 0)
 DISK_BYTES = 24 << 20
 RESERVE = 2 << 20
-
-
-def at(process: BrokerProcess) -> str:
-    host, port = process.address()
-    return f"{host}:{port}"
-
-
-def stored(bootstrap_servers: str) -> list[bytes | None]:
-    """Every value of the partition."""
-    with Consumer(bootstrap_servers=bootstrap_servers) as consumer:
-        consumer.assign([PARTITION])
-        end = consumer.end_offsets([PARTITION])[PARTITION]
-        consumer.seek_to_beginning()
-        values: list[bytes | None] = []
-        while len(values) < end:
-            values += [record.value for record in consumer.poll(timeout_ms=5_000)]
-    return values
 
 
 def produce_until_refused(bootstrap_servers: str) -> list[bytes]:
@@ -50,22 +33,22 @@ def test_a_full_disk_serves_reads_over_restarts_and_a_patient_producer_is_served
     with SmallDisk(tmp_path / "disk", DISK_BYTES) as disk:
         settings = f"sparklog.disk.reserve.bytes={RESERVE}"
         with disk.broker(settings) as process:
-            address = at(process)
+            address = process.bootstrap_servers()
             acknowledged = produce_until_refused(address)
             assert len(acknowledged) > 30
             assert disk.room() >= RESERVE - (64 << 10)  # what the broker itself has written
-            assert stored(address) == acknowledged
+            assert stored(address, PARTITION) == acknowledged
             disk.fill()
             assert disk.room() == 0
-            assert stored(address) == acknowledged
+            assert stored(address, PARTITION) == acknowledged
             _, _, said = process.end(signal.SIGKILL)
             assert said.count(" disk-full ") == 1
         with disk.broker(settings) as process:
-            address = at(process)
-            assert stored(address) == acknowledged
+            address = process.bootstrap_servers()
+            assert stored(address, PARTITION) == acknowledged
             with Producer(bootstrap_servers=address) as producer:
                 future = producer.send(PARTITION.topic, value=b"patient", partition=PARTITION.partition)
-                assert stored(address) == acknowledged
+                assert stored(address, PARTITION) == acknowledged
                 assert not future.done()
                 disk.free(RESERVE)
                 assert future.result(30).offset == len(acknowledged)

@@ -73,8 +73,7 @@ def test_what_was_committed_and_nothing_else_is_read_though_the_broker_dies_in_b
 
 def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(tmp_path: Path) -> None:
     with broker(tmp_path, "--set", "transaction.abort.timed.out.transaction.cleanup.interval.ms=50") as process:
-        host, port = process.address()
-        servers = f"{host}:{port}"
+        servers = process.bootstrap_servers()
         with (
             Admin(bootstrap_servers=servers) as admin,
             Producer(bootstrap_servers=servers, transactional_id="x", transaction_timeout_ms=200) as producer,

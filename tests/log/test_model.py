@@ -282,6 +282,7 @@ class LogMachine(RuleBasedStateMachine):
         kept = [one for one in self.batches if one.end <= offset]
         if len(kept) < len(self.batches):
             self.replay(kept)
+            self.take_new_ids()
         assert self.log.log_end_offset == self.end
         self.checkpoint = min(self.checkpoint, self.log.recovery_point)
         if self.batches:
@@ -324,7 +325,10 @@ class LogMachine(RuleBasedStateMachine):
             log_start_offset=self.log_start_offset,
         )
         assert self.log.recovery_point == self.checkpoint
-        # Of whom only a marker is left the log may know the epoch alone, as Kafka's: it would ask for sequence 0.
+        self.take_new_ids()
+
+    def take_new_ids(self) -> None:
+        """The producers' state was rebuilt: where only a marker is left of a producer, the log, as Kafka's, may know the epoch alone."""
         self.ids = [one + 2 * (one in self.last and not self.is_known(one)) for one in self.ids]
 
     # -- reading
