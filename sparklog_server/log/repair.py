@@ -12,13 +12,12 @@ from functools import partial
 from typing import NamedTuple
 
 from sparklog.model import LeaderEpoch, Offset, TopicPartition, Uuid
-from sparklog_server.disk.checkpoint import CheckpointCorrupt
 from sparklog_server.disk.door import Disk, StorageError
 
 from .aborted import recover_aborted
 from .epoch_cache import EpochCache
 from .examine import Unsound, sound_batches
-from .examine_directory import Looking, Report, promises_of, verify_partition
+from .examine_directory import Looking, Report, promises_of, saved_epochs, verify_partition
 from .examine_files import reader_of
 from .examine_promises import Promises
 from .examine_segment import log_path, read_bounded
@@ -86,7 +85,7 @@ def plan_partition(
     names = disk.list(directory)
     bases = sorted(offset for entry in names if (offset := offset_of(entry, LOG_SUFFIX)) is not None)
     promised = max(promises.recovery_point or 0, promises.high_watermark or 0)
-    epochs = _epochs(disk, directory, names)
+    epochs = saved_epochs(disk, directory, names)
     changed: list[SegmentRepair] = []
     if not bases and promised:
         _begin_anew(repairing, plan, directory, promised)
@@ -274,15 +273,6 @@ def _are_epochs_of_batches(disk: Disk, directory: str, bases: list[Offset], epoc
                 latest = header[2]
                 wrong += header[2] != epochs.epoch_at(Offset(header[0]))
     return wrong > 1
-
-
-def _epochs(disk: Disk, directory: str, names: list[str]) -> EpochCache | None:
-    if EPOCH_FILE not in names:
-        return None
-    try:
-        return EpochCache.parse(read_bounded(disk, f"{directory}/{EPOCH_FILE}"))
-    except CheckpointCorrupt:
-        return None
 
 
 # -- small files of a partition

@@ -83,17 +83,19 @@ def _plan_checkpoint(repairing: Repairing, plan: Plan, path: str, file: str, her
                 after[at] = Offset(one.end_offset)
             else:
                 del after[at]
-    if file == LOG_START_FILE:
-        _raise_log_starts(plan, f"{path}/{file}", after, here)
+    if file in (LOG_START_FILE, HIGH_WATERMARK_FILE):
+        _raise_to_starts(plan, f"{path}/{file}", after, here)
     if after != before or not is_sound:
         plan.actions.append(partial(_write, repairing.disk, path, file, after, [str(at) for at in here]))
 
 
-def _raise_log_starts(plan: Plan, path: str, after: Offsets, here: Mapping[TopicPartition, Plan]) -> None:
-    """A log whose first segments are gone begins with the first that is there."""
+def _raise_to_starts(plan: Plan, path: str, after: Offsets, here: Mapping[TopicPartition, Plan]) -> None:
+    """A log whose first segments are gone begins with the first that is there, and its high watermark is not below that."""
+    is_start = path.endswith(LOG_START_FILE)
     for at, one in here.items():
-        if one.steps and one.start_offset > after.get(at, Offset(0)):
-            lost = f"offsets [{after.get(at, 0)}, {one.start_offset}) of {at}"
+        was = after.get(at, Offset(0) if is_start else None)
+        if one.steps and was is not None and was < one.start_offset:
+            lost = f"offsets [{was}, {one.start_offset}) of {at}" if is_start else ""
             plan.add(Step(path, None, f"the first segment of {at} begins with offset {one.start_offset}", "the line says so now", lost))
             after[at] = Offset(one.start_offset)
 

@@ -4,9 +4,10 @@ from random import Random
 
 import pytest
 
+from sparklog.model import Offset
 from sparklog_server.cli.inspect import other_readers
 from sparklog_server.cli.log_repair import planned
-from sparklog_server.disk.checkpoint import parse_properties
+from sparklog_server.disk.checkpoint import parse_properties, render_offsets
 from sparklog_server.log.examine_directory import Looking, verify
 from sparklog_server.log.repair import Step
 from sparklog_server.simulation.disk import SimulatedDisk
@@ -78,6 +79,16 @@ def repair_random_damage(seeds: range) -> None:
 
 def test_whatever_is_damaged_a_repaired_directory_verifies_clean_and_every_batch_kept_its_offset() -> None:
     repair_random_damage(range(100))
+
+
+def test_a_log_whose_first_segment_is_gone_opens_after_repair_though_its_high_watermark_was_below_the_next() -> None:
+    files = dict(stopped(cleanly=False).files)
+    del files["data/t-0/00000000000000000000.log"]
+    files["data/replication-offset-checkpoint"] = render_offsets({T0: Offset(4)})
+    disk = with_file(Stopped(files, []), "", b"")
+    repair(disk)
+    log_dir = reopened(disk)
+    assert (log_dir.damaged, log_dir.logs[T0].log_start_offset) == ({}, 16)
 
 
 @pytest.mark.long
