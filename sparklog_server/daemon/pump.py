@@ -139,6 +139,10 @@ class Pump:
         except OSError:
             connection.close()
             return
+        except MemoryError:
+            self._trace("out-of-memory", peer=connection.peer_host)
+            connection.close()
+            return
         if size == 0:
             connection.close()
             return

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from sparklog.model import SessionId
 from sparklog_server.daemon.connection import GATHERED_CHUNKS_MAX, GATHERED_SLICE_BYTES_MAX, READ_BEYOND_BYTES
 from tests.daemon.cold import chill, is_resident_after
 from tests.daemon.conftest import Rig
@@ -173,6 +174,21 @@ def test_a_peer_that_leaves_before_its_reply_hurts_nobody_else(rig: Rig) -> None
     rig.turn()
     assert rig.exchange(staying, b"echo heard\n", 5) == b"heard"
     assert rig.broker.gone == rig.broker.sessions[:1]
+
+
+def test_a_connection_for_whose_request_there_is_no_memory_closes_alone(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    starved, other = rig.client(), rig.client()
+    buffer = rig.broker.buffer
+
+    def scarce(session_id: SessionId) -> memoryview:
+        if session_id == rig.broker.sessions[0]:
+            raise MemoryError
+        return buffer(session_id)
+
+    monkeypatch.setattr(rig.broker, "buffer", scarce)
+    starved.sendall(b"echo much\n")
+    assert rig.exchange(other, b"echo little\n", 6) == b"little"
+    assert (rig.broker.gone, rig.lines) == (rig.broker.sessions[:1], ["out-of-memory"])
 
 
 def test_a_sync_comes_back_through_the_broker(rig: Rig) -> None:
