@@ -13,7 +13,7 @@ from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopi
 from sparklog.wire.messages.offset_commit import OffsetCommitResponse
 from sparklog.wire.messages.produce import ProduceResponse
 from sparklog_server.disk.door import StorageError
-from sparklog_server.log.ballast import BALLAST_BYTES, FILE_NAME, START_BYTES, written
+from sparklog_server.log.ballast import BALLAST_BYTES, FILE_NAME, START_BYTES, keep, written
 from sparklog_server.simulation.cluster import SimulatedConnection
 from sparklog_server.simulation.disk import NO_SPACE, SimulatedDisk
 from tests.broker.groups import COMMIT, SETTINGS, ask_coordinator, commit, committed
@@ -327,3 +327,16 @@ def test_a_full_disk_gives_up_half_of_its_ballast_for_the_checkpoint_that_remova
 
     assert written(disk, "data", write) == "written"
     assert calls == [BALLAST_BYTES, BALLAST_BYTES // 2]
+
+
+@pytest.mark.parametrize("call", ["truncate", "append"])
+def test_a_ballast_that_is_made_whole_again_never_has_less_than_its_half(call: str) -> None:
+    disk = SimulatedDisk()
+    disk.make_directory("data")
+    disk.write(f"data/{FILE_NAME}", bytes(START_BYTES))
+    disk.fault = lambda asked, _: NO_SPACE if asked == call else None
+    keep(disk, "data")
+    assert disk.size(f"data/{FILE_NAME}") == (START_BYTES if call == "append" else BALLAST_BYTES)
+    disk.fault = None
+    keep(disk, "data")
+    assert disk.size(f"data/{FILE_NAME}") == BALLAST_BYTES
