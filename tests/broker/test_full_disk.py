@@ -340,3 +340,17 @@ def test_a_ballast_that_is_made_whole_again_never_has_less_than_its_half(call: s
     disk.fault = None
     keep(disk, "data")
     assert disk.size(f"data/{FILE_NAME}") == BALLAST_BYTES
+
+
+def test_a_quota_that_the_system_does_not_tell_of_is_one_episode_and_service_returns_when_it_is_lifted() -> None:
+    world, client = started()
+    assert world.create(client, "t") == 0
+    world.disk.fault = lambda call, path: NO_SPACE if call == "append" and path.startswith("/data/t-") else None
+    for _ in range(20):
+        assert send(world, client)[0] == FULL
+        world.settle(300)
+    assert (len(events(world, "disk-full")), events(world, "disk-has-room")) == (1, [])
+    world.disk.fault = None
+    world.settle(3000)
+    assert send(world, client) == (0, 0)
+    assert (len(events(world, "disk-full")), len(events(world, "disk-has-room"))) == (1, 1)
