@@ -8,6 +8,7 @@ import pytest
 
 from sparklog.model import SessionId
 from sparklog_server.daemon.connection import GATHERED_CHUNKS_MAX, GATHERED_SLICE_BYTES_MAX, READ_BEYOND_BYTES
+from sparklog_server.disk.os_disk import OPEN_FILES_MAX
 from tests.daemon.cold import chill, is_resident_after
 from tests.daemon.conftest import Rig
 from tests.daemon.echo import HEADER
@@ -109,6 +110,20 @@ def test_a_closed_file_gives_its_descriptor_back_when_its_reader_leaves(rig: Rig
     client.close()
     rig.turn()
     assert unlinked(rig.file.path) == 0
+
+
+def test_the_reader_of_the_file_that_was_closed_first_makes_way_for_those_of_many_others(rig: Rig) -> None:
+    rig.file.append(bytes(8 * MIB))
+    client = rig.client()
+    client.sendall(b"slice 0 %d\n" % (8 * MIB))
+    rig.turn()
+    rig.file.close()
+    others = [rig.disk.open(f"{rig.file.path}-{index}", create=True) for index in range(OPEN_FILES_MAX // 2)]
+    for other in others:
+        other.retain()
+        other.close()
+    assert len(rig.exchange(client, b"", 8 * MIB)) < 8 * MIB
+    assert rig.lines == ["reply-broken-off"]
 
 
 def unlinked(path: str) -> int:

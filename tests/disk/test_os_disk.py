@@ -77,6 +77,28 @@ def test_a_closed_file_keeps_its_descriptor_until_its_last_reader_has_released_i
     assert descriptors(tmp_path) == 0
 
 
+def test_closed_files_that_readers_hold_count_towards_the_bound_and_half_of_it_is_theirs(tmp_path: Path) -> None:
+    disk = OsDisk(open_files_max=8)
+    live = [disk.open(f"{tmp_path}/{index}", create=True) for index in range(8)]
+    held = [disk.open(f"{tmp_path}/held-{index}", create=True) for index in range(20)]
+    for file in held:
+        file.append(b"still here")
+        file.retain()
+        file.close()
+        disk.remove(file.path)
+        for other in live:
+            other.append(b"x")
+            assert descriptors(tmp_path) <= 8
+    assert [file.pread(0, 20) for file in held[-4:]] == [b"still here"] * 4
+    with pytest.raises(StorageError, match="closed"):
+        held[0].pread(0, 20)
+    for file in held:
+        file.release()
+    for other in live:
+        assert other.pread(0, 30) == b"x" * 20
+    assert descriptors(tmp_path) == 8
+
+
 def test_a_file_without_a_reader_is_closed_at_once(tmp_path: Path) -> None:
     disk = OsDisk()
     file = disk.open(f"{tmp_path}/file", create=True)
