@@ -112,7 +112,11 @@ STORAGE = [
     Limit("copies of what starts have cut off, per data directory", "The oldest copies are removed.", cuts.BYTES_MAX),
     Limit("producers of a partition whose snapshot is written in the turn of a roll", "A job writes it.", producer_state.MANY),
     Limit("sparklog.partitions.max", "CreateTopics and CreatePartitions are refused with POLICY_VIOLATION (44)."),
-    Limit("sparklog.open.files.max", "The least recently used segment file is closed; it is opened again on use."),
+    Limit(
+        "sparklog.open.files.max",
+        "The least recently used segment file is closed; it is opened again on use. Removed files that replies are still sent from count, "
+        "and beyond half of the bound the clients that read the one removed first are disconnected.",
+    ),
     Limit("sparklog.log.dir.unsynced.max.bytes", "Producers of the directory are muted until the disk catches up."),
     Limit("log.segment.bytes", "The segment is closed and the next begins."),
     Limit("log.index.size.max.bytes", "The segment is closed and the next begins."),

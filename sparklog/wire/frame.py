@@ -74,7 +74,7 @@ class Framer:
         self._give_back()
 
     def buffer(self) -> memoryview:
-        """Where the next bytes go; never empty."""
+        """Where the next bytes go; never empty. Raises MemoryError, and then nothing is lost."""
         if self._wanted:
             if self._own_size == len(self._own):
                 self._grow()
@@ -129,9 +129,10 @@ class Framer:
             try:
                 while len(self._content) < size:
                     self._content += memoryview(_ZEROS)[: size - len(self._content)]
-                self._own = memoryview(self._content)
                 return
-            except BufferError:  # an earlier view is still held
+            except BufferError:
+                pass  # an earlier view is still held
+            finally:
                 self._own = memoryview(self._content)
         larger = bytearray(size)
         larger[: self._own_size] = self._own

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from heapq import heappop
 from typing import cast
 
-from sparklog.effects import Chunk, Disconnect, Effect, Reply, release, retain
+from sparklog.effects import Chunk, Disconnect, Effect, Reply, Sliceable, release, retain
 from sparklog.errors import DecodeError
 from sparklog.model import Instant, Micros, SessionId, Ticket, Uuid, earlier
 from sparklog.wire.api_keys import API_VERSIONS
@@ -245,11 +245,11 @@ class Broker:
         changes, self._mute_changes = self._mute_changes, []
         return changes
 
-    def unreadable(self, error: StorageError, now: Instant) -> list[Effect]:
+    def unreadable(self, file: Sliceable, error: StorageError, now: Instant) -> list[Effect]:
         """A file could not be read while an answer was sent: its partition goes offline."""
         if self.is_stopped:
             return []
-        unreadable(self._partitions.directories, error)
+        unreadable(self._partitions.directories, file, error)
         return self._end_of_turn(now)
 
     # -- time and results

@@ -108,7 +108,7 @@ class Snapshotting:
             if len(self._raft.snapshots) > 1 and now.mono_us >= self._clean_us:
                 return self._check_retention(now)
         except StorageError as error:
-            return self._raft.halt(error)
+            return self._refused(error, now)
         return []
 
     def finished(self, error: StorageError | None, now: Instant) -> list[Effect]:
@@ -121,11 +121,8 @@ class Snapshotting:
         if isinstance(error, SnapshotDamaged):
             snapshots.remove(job.snapshot)
             self._trace("metadata-snapshot-damaged", path=error.path, position=error.position, reason=error.reason)
-        elif error is not None and error.is_full:
-            self._not_before_us = self._clean_us = Micros(now.mono_us + _RETRY_US)
-            self._trace("metadata-snapshot-failed", path=error.path, reason=error.reason)
         elif error is not None:
-            return self._raft.halt(error)
+            return self._refused(error, now)
         elif job.task is _Task.WRITE:
             snapshots.append(job.snapshot)
             self._new_bytes -= job.new_bytes
@@ -135,6 +132,14 @@ class Snapshotting:
             return self._begin_removal(job.snapshot, now)
         else:
             snapshots.remove(job.snapshot)
+        return []
+
+    def _refused(self, error: StorageError, now: Instant) -> list[Effect]:
+        """The disk refused a call: try again later for want of room or of descriptors, else halt."""
+        if not error.is_full:
+            return self._raft.halt(error)
+        self._not_before_us = self._clean_us = Micros(now.mono_us + _RETRY_US)
+        self._trace("metadata-snapshot-failed", path=error.path, reason=error.reason)
         return []
 
     def _has_news(self, image: MetadataImage) -> bool:
@@ -179,7 +184,7 @@ class Snapshotting:
         try:
             retire = raft.log.retire(raft.high_watermark, now)
         except StorageError as error:
-            return raft.halt(error)
+            return self._refused(error, now)
         return self._begin(_Task.REMOVE, oldest, partial(remove, self._disk, raft.log.directory, oldest, retire))
 
     def _begin(self, task: _Task, snapshot: OffsetAndEpoch, job: Callable[[], None], *, new_bytes: int = 0) -> list[Effect]:

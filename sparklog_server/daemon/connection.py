@@ -14,7 +14,7 @@ import socket
 from collections.abc import Callable
 from typing import Final, Protocol, cast
 
-from sparklog.effects import Chunk, FileSlice, Steps, release
+from sparklog.effects import Chunk, FileSlice, Sliceable, Steps, release
 from sparklog.model import SessionId
 from sparklog_server.broker.reply_memory import in_memory
 from sparklog_server.daemon.page_cache import is_resident, read_ahead, read_if_resident
@@ -50,7 +50,7 @@ class Owner(Protocol):
     def taken(self, connection: "Connection") -> None: ...
     def unread(self, connection: "Connection", size: int) -> None: ...
     def read_ahead(self, steps: Steps[bool], done: Callable[[object], None]) -> None: ...
-    def unreadable(self, error: StorageError) -> None: ...
+    def unreadable(self, file: Sliceable, error: StorageError) -> None: ...
 
 
 class OpenFile(Protocol):
@@ -223,7 +223,7 @@ class Connection:
             unread = waiting[0] if waiting and error.errno == errno.EIO else None
             self.close()  # the peer is gone
             if isinstance(unread, FileSlice):
-                self._owner.unreadable(_unreadable(unread, error))
+                self._owner.unreadable(unread.file, _unreadable(unread, error))
         except StorageError as error:
             self.close(str(error))
         self._settle()
@@ -328,7 +328,7 @@ class Connection:
             error = result if isinstance(result, StorageError) else _unreadable(part, result)
             # Once the connection is closed its file may be, and that cannot be opened is not the file's fault.
             if was_open and error.call == "read" and not error.is_full:
-                self._owner.unreadable(error)
+                self._owner.unreadable(part.file, error)
         elif self._is_open:
             # Taken on trust this once: memory so short that it is gone again must not send us round for ever.
             self._resident_limit = part.position + length

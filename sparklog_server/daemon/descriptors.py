@@ -2,7 +2,7 @@
 
 limit (RLIMIT_NOFILE)
 ├── reserve        sockets that listen, locks, syncs, checkpoints, jobs: 256, or a quarter of a small limit
-├── files          segments held open: `sparklog.open.files.max`, or half of the rest
+├── files          segments held open, also removed ones that are still read: `sparklog.open.files.max`, or half of the rest
 └── connections    `max.connections`, or what is left
 """
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol, cast
 
-from sparklog.effects import Disconnect, Effect, Halt, Reply, Run, Steps, Sync, release
+from sparklog.effects import Disconnect, Effect, Halt, Reply, Run, Sliceable, Steps, Sync, release
 from sparklog.model import Instant, Micros, Millis, SessionId, Ticket
 from sparklog_server.broker.log_settings import decompress_memory
 from sparklog_server.broker.quotas import ClientQuotas
@@ -42,7 +42,7 @@ class Serving(Protocol):
     def has_request_in_flight(self, session_id: SessionId) -> bool: ...
     def take_mute_changes(self) -> list[tuple[SessionId, bool]]: ...
     def finished(self, ticket: Ticket, result: object, now: Instant) -> list[Effect]: ...
-    def unreadable(self, error: StorageError, now: Instant) -> list[Effect]: ...
+    def unreadable(self, file: Sliceable, error: StorageError, now: Instant) -> list[Effect]: ...
     def tick(self, now: Instant) -> list[Effect]: ...
     def deadline(self) -> Micros | None: ...
     def stop(self, now: Instant) -> list[Effect]: ...
@@ -139,6 +139,10 @@ class Pump:
         except OSError:
             connection.close()
             return
+        except MemoryError:
+            self._trace("out-of-memory", peer=connection.peer_host)
+            connection.close()
+            return
         if size == 0:
             connection.close()
             return
@@ -188,13 +192,13 @@ class Pump:
         """Run a job of the daemon's own that may wait long for others, such as for a name server."""
         self._long_jobs.run(job, done)
 
-    def unreadable(self, error: StorageError) -> None:
+    def unreadable(self, file: Sliceable, error: StorageError) -> None:
         """A file could not be read for a connection: the broker hears of it in a turn of its own."""
-        self._reactor.post(partial(self._unreadable, error))
+        self._reactor.post(partial(self._unreadable, file, error))
 
-    def _unreadable(self, error: StorageError) -> None:
+    def _unreadable(self, file: Sliceable, error: StorageError) -> None:
         now = read_clock()
-        self._carry_out(self._broker.unreadable(error, now), now)
+        self._carry_out(self._broker.unreadable(file, error, now), now)
 
     def read_ahead(self, steps: Steps[bool], done: Done) -> None:
         """Read ahead for a connection."""

@@ -123,12 +123,12 @@ class Reactor:
     def turn(self, timeout_s: float | None) -> None:
         """Wait until something is ready, at most so long (None: for ever), and call whoever it concerns.
 
-        A descriptor that was closed and opened anew within the turn may be reported ready by mistake: callbacks never block.
+        An event of a descriptor that was forgotten within the turn concerns none, also where a new connection has got its number.
         """
-        for descriptor, events in self._wait(timeout_s):
-            ready = self._ready.get(descriptor)
-            if ready is not None:
-                ready(events)
+        events = [(descriptor, self._ready.get(descriptor), which) for descriptor, which in self._wait(timeout_s)]
+        for descriptor, ready, which in events:
+            if ready is not None and self._ready.get(descriptor) is ready:
+                ready(which)
 
     def _wait(self, timeout_s: float | None) -> list[tuple[int, int]]:
         began_ns = time.monotonic_ns()

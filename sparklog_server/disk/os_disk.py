@@ -33,8 +33,8 @@ _Made = TypeVar("_Made")
 class OsFile:
     """A file of the operating system, its descriptor opened on need.
 
-    Invariants: only `[0, size)` counts, even if a failed write left bytes behind it; a file that is closed or pinned keeps its descriptor
-    regardless of the bound on open files; the descriptor of a closed file goes with the last `release` and is never opened again. Other
+    Invariants: only `[0, size)` counts, even if a failed write left bytes behind it; a pinned file keeps its descriptor regardless of the
+    bound on open files; the descriptor of a closed file goes with the last `release`, or to make way, and is never opened again. Other
     threads than the loop's may read it; what they opened is theirs alone.
     """
 
@@ -152,6 +152,8 @@ class OsFile:
         self.is_closed = True
         if not self._retained:
             self._disk.take_descriptor(self)
+        elif self._fd >= 0:
+            self._disk.leave_descriptor(self)
 
     def __del__(self) -> None:
         fd, self._fd = self._fd, _CLOSED
@@ -161,7 +163,7 @@ class OsFile:
 
 
 class OsDisk:
-    """The file system of this machine, with at most `open_files_max` descriptors held by files that are not closed.
+    """The file system of this machine, with at most `open_files_max` descriptors of files, up to half of them of closed ones that are read.
 
     Only the thread that made it, the loop's, opens descriptors under this bound and takes them away: one that a job of another thread has
     opened could go between being looked up and being used, and its number name another file by then. So jobs must drop what they open.
@@ -175,6 +177,7 @@ class OsDisk:
         self._is_read_only = is_read_only
         self._open_files_max = open_files_max
         self._open: deque[Callable[[], OsFile | None]] = deque()
+        self._lingering: dict[OsFile, None] = {}  # closed and still read, in the order of closing
         self._guard = Lock()
         self._loop_thread = get_ident()
         self._locks: dict[str, int] = {}
@@ -199,14 +202,14 @@ class OsDisk:
 
     def open_descriptor(self, file: OsFile, flags: int | None = None) -> int:
         """Give `file` a descriptor, and take one away from a file that was not used lately if there are too many."""
-        fd = self._open_anew(file, flags)
+        fd = self._with_descriptor(lambda: self._opened(file, flags))
         if not self.is_loop:
             file._fd = fd
             return fd
         with self._guard:
             file._fd = fd
             self._open.append(weakref.ref(file))
-            self._take_away(self._open_files_max)
+            self._take_away(max(1, self._open_files_max - len(self._lingering)))
         return fd
 
     def borrow_descriptor(self, file: OsFile) -> int:
@@ -218,9 +221,16 @@ class OsDisk:
 
         return self._with_descriptor(borrowed)
 
+    def leave_descriptor(self, file: OsFile) -> None:
+        """Let a closed file be read on; of too many, the one closed first loses its descriptor, and its readers their connections."""
+        self._lingering[file] = None
+        if len(self._lingering) > max(1, self._open_files_max // 2):
+            self.take_descriptor(next(iter(self._lingering)))
+
     def take_descriptor(self, file: OsFile) -> None:
         """Close the descriptor of a file that has no reader left; no other thread is duplicating it meanwhile."""
         with self._guard:
+            self._lingering.pop(file, None)
             fd, file._fd = file._fd, _CLOSED
         if fd >= 0:
             os.close(fd)
@@ -251,9 +261,6 @@ class OsDisk:
             count = len(self._open)
             self._take_away(count // 2)
             return len(self._open) < count
-
-    def _open_anew(self, file: OsFile, flags: int | None = None) -> int:
-        return self._with_descriptor(lambda: self._opened(file, flags))
 
     def _opened(self, file: OsFile, flags: int | None = None) -> int:
         if file.is_closed:
@@ -420,16 +427,12 @@ class OsDisk:
             with self._guard:
                 return os.dup(file._fd) if file._fd >= 0 else os.open(file.path, os.O_RDWR | os.O_CLOEXEC)
 
-        fd = _CLOSED
         with unless_gone(file.path), Storage(file.path, "sync"):
             fd = self._with_descriptor(duplicated)
-        if fd == _CLOSED:
-            return
-        try:
-            with Storage(file.path, "sync"):
+            try:
                 sync_descriptor(fd)
-        finally:
-            os.close(fd)
+            finally:
+                os.close(fd)
 
     def _put_in_place(self, file: OsFile) -> None:
         assert file._place is not None
@@ -484,8 +487,7 @@ class OsDisk:
 
     def unlock(self, directory: str) -> None:
         """Let the directory go; nothing happens if it is not held."""
-        fd = self._locks.pop(directory, None)
-        if fd is not None:
+        if (fd := self._locks.pop(directory, None)) is not None:
             os.close(fd)
 
 

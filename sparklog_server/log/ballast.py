@@ -26,10 +26,9 @@ def keep(disk: Disk, directory: str) -> None:
     """Have the ballast there, unless the disk has little room. It need not survive a crash."""
     path = f"{directory}/{FILE_NAME}"
     try:
-        if disk.size(path) != BALLAST_BYTES and disk.room(directory)[1] >= _ROOM_BYTES_MIN:
+        if (size := disk.size(path)) < BALLAST_BYTES and disk.room(directory)[1] >= _ROOM_BYTES_MIN:
             file = disk.open(path, create=True)
-            file.truncate(0)
-            file.append(bytes(BALLAST_BYTES))
+            file.append(bytes(BALLAST_BYTES - size))  # what is there stays: others may take the room before it is written
             file.close()
     except StorageError:
         pass  # a disk that fails is met by the next write that counts

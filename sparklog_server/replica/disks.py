@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from sparklog.effects import Sliceable
 from sparklog.model import Instant
 from sparklog_server.disk.door import StorageError
 from sparklog_server.replica.directory import Directory
@@ -28,10 +29,12 @@ def look_for_room(directories: Sequence[Directory], retention: Retention, remova
     return is_due
 
 
-def unreadable(directories: Sequence[Directory], error: StorageError) -> None:
-    """A file could not be read while it was sent: its partition goes offline."""
-    path = error.path.rpartition("/")[0]
+def unreadable(directories: Sequence[Directory], file: Sliceable, error: StorageError) -> None:
+    """A file could not be read while it was sent: its partition goes offline, unless that has let go of the file since.
+
+    The path would not tell: a cleaned segment, or a new topic, may have the name of a file that readers still hold.
+    """
     for directory in directories:
         for partition in list(directory.partitions):
-            if partition.log.directory == path and not partition.log.is_closed:
+            if not partition.log.is_closed and any(segment.file is file for segment in partition.log.segments.all):
                 directory.partition_failed(partition, error)

@@ -3,10 +3,11 @@
     roomy ── a batch would reach into the reserve, or the disk refuses a write for want of room ──► full
       ▲                                                                                              │
       └──────────── the reserve is free again, and a little more than it ────────────────────────────┘
+                    after a refused write: for a second none is tried, and for another none is refused
 
 The reserve lets the broker go on while producers wait: metadata, committed offsets, transactions and their markers, checkpoints, compaction
 and retention write into it. The operating system is asked at most every 100 ms and once for each 16 MiB appended, so other writers on the
-same disk may take some of the reserve unseen.
+same disk may take some of the reserve unseen. It does not tell of a quota: whether that is lifted, only a write can show.
 """
 
 from collections.abc import Callable
@@ -36,6 +37,7 @@ class Room:
     __slots__ = (
         "_ask",
         "_began_us",
+        "_is_on_trial",
         "_known_until_us",
         "_left_bytes",
         "_needed_bytes",
@@ -43,6 +45,7 @@ class Room:
         "_refused",
         "_reserve_bytes",
         "_trace",
+        "_trial_us",
         "is_full",
         "look_at_us",
         "refusal",
@@ -63,6 +66,8 @@ class Room:
         self._began_us = 0
         self._needed_bytes = 0
         self._refused = 0
+        self._trial_us: int | None = None  # when to try whether writes are refused still; None if none was in this episode
+        self._is_on_trial = False  # producers are served though the disk is full
 
     def takes(self, size: int, now: Instant) -> bool:
         """Whether a producer may append `size` bytes; counts them as appended if so."""
@@ -78,11 +83,12 @@ class Room:
     def _decide(self, size: int, now: Instant) -> bool:
         if not self.is_full or now.mono_us >= self._known_until_us:
             self._look(size, now)
-        if self.is_full:
-            self._left_bytes = -1
-            self._needed_bytes = max(self._needed_bytes, size)
-            self._refused += 1
-        return not self.is_full
+        if not self.is_full or self._is_on_trial:
+            return True
+        self._left_bytes = -1
+        self._needed_bytes = max(self._needed_bytes, size)
+        self._refused += 1
+        return False
 
     def _look(self, size: int, now: Instant) -> None:
         self._known_until_us = now.mono_us + _KNOWN_FOR_US
@@ -95,8 +101,11 @@ class Room:
         beyond = usable - reserve
         if not self.is_full and (beyond < size or beyond < 0):
             self._begin(usable, reserve, now)
-        elif self.is_full and beyond >= max(reserve // _MARGIN_SHARE, self._needed_bytes, size):
-            self._end(usable, reserve, now)
+        elif self.is_full:
+            has_room = beyond >= max(reserve // _MARGIN_SHARE, self._needed_bytes, size)
+            self._is_on_trial = has_room and self._trial_us is not None and now.mono_us >= self._trial_us
+            if has_room and (self._trial_us is None or now.mono_us >= self._trial_us + _LOOK_US):
+                self._end(usable, reserve, now)
         self._left_bytes = min(beyond, _KNOWN_BYTES_MAX) - size
 
     def _begin(self, usable: int, reserve: int, now: Instant) -> None:
@@ -113,24 +122,27 @@ class Room:
             "disk-has-room", path=self._path, usable_bytes=usable, reserve_bytes=reserve, refused=self._refused, elapsed_ms=elapsed_ms
         )
         self._needed_bytes = self._refused = 0
+        self._trial_us, self._is_on_trial = None, False
         self.look_at_us = now.mono_us  # for work that was put off
 
     def ran_out(self, error: StorageError, now: Instant) -> None:
-        """A write was refused for want of room before a look at the disk had shown that it is full."""
+        """A write was refused for want of room."""
         assert error.is_full, error
         if isinstance(error, OutOfDescriptors):
             self._trace("out-of-descriptors", path=self._path, reason=str(error))
             if self.look_at_us is None:
                 self.look_at_us = Micros(now.mono_us + _LOOK_US)  # for work that was put off
             return
-        if self.is_full:
-            return
-        try:
-            usable = self._ask()[1]
-        except StorageError:
-            usable = 0
-        self._begin(usable, max(self._reserve_bytes, 0), now)
-        self.refusal = f"The disk of {self._path} is full: {error.reason}."
+        if self.is_full and self._trial_us is None:
+            return  # a look at the disk has shown it, and will show the end
+        if not self.is_full:
+            try:
+                usable = self._ask()[1]
+            except StorageError:
+                usable = 0
+            self._begin(usable, max(self._reserve_bytes, 0), now)
+            self.refusal = f"The disk of {self._path} is full: {error.reason}."
+        self._trial_us, self._is_on_trial = now.mono_us + _LOOK_US, False
         self._known_until_us = now.mono_us + _KNOWN_FOR_US
         self._left_bytes = -1
 

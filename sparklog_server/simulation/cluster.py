@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 
-from sparklog.effects import Chunk, Disconnect, Effect, FileSlice, Halt, Reply, Run, SendTo, Sync, release
+from sparklog.effects import Chunk, Disconnect, Effect, FileSlice, Halt, Reply, Run, SendTo, Sliceable, Sync, release
 from sparklog.errors import without_frames
 from sparklog.model import SessionId, Ticket
 from sparklog.wire.header import decode_reply, encode_request
@@ -250,14 +250,21 @@ class SimulatedNode:
 
     def _reply(self, connection: SimulatedConnection, chunks: Sequence[Chunk]) -> None:
         """Send a reply; one that the disk does not give up whole ends the connection, since its length was promised."""
-        try:
-            frame = b"".join(_bytes_of(chunk) for chunk in chunks)
-        except StorageError:
-            connection.is_closed = True
-            del self._connections[connection.session_id]
-            self._later((0, 0), partial(self._disconnected, connection.session_id))
-        else:
-            connection.answered(frame)
+        frame = bytearray()
+        for chunk in chunks:
+            try:
+                frame += _bytes_of(chunk)
+            except StorageError as error:
+                assert isinstance(chunk, FileSlice)
+                connection.is_closed = True
+                del self._connections[connection.session_id]
+                self._later((0, 0), partial(self._unreadable, connection.session_id, chunk.file, error))
+                return
+        connection.answered(bytes(frame))
+
+    def _unreadable(self, session: SessionId, file: Sliceable, error: StorageError) -> None:
+        now = self._clock.now
+        self._carry_out(self.running.disconnected(session, now) + self.running.unreadable(file, error, now))
 
     def _disconnected(self, session: SessionId) -> None:
         self._carry_out(self.running.disconnected(session, self._clock.now))

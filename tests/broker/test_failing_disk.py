@@ -131,12 +131,15 @@ def test_a_file_that_cannot_be_read_takes_its_partition_offline_alone(world: Wor
     client = world.node.connect()
     world.create(client, "t", 2)
     assert [send(world, client, partition) for partition in (0, 1)] == [0, 0]
+    refuse(world, "read", "/data/t-0")
     if is_sent:
-        world.node.running.unreadable(StorageError(f"/data/t-0/{0:020d}.log", "read", "Input/output error"), world.clock.now)
+        reader = world.node.connect()
+        reader.send(fetch("t", 0, partition=0, max_wait_ms=0), FETCH_BY_NAME, FetchResponse)
+        world.settle()
+        assert reader.is_closed
     else:
-        refuse(world, "read", "/data/t-0")
         assert listed(world.ask(client, latest("t", timestamp=1), 7, ListOffsetsResponse))[0] == ErrorCode.KAFKA_STORAGE_ERROR
-        world.disk.fault = None
+    world.disk.fault = None
     assert read(world, client, 0) == (ErrorCode.KAFKA_STORAGE_ERROR, [])
     assert send(world, client, 0) == ErrorCode.KAFKA_STORAGE_ERROR
     assert send(world, client, 1) == 0

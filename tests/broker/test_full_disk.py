@@ -13,7 +13,7 @@ from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopi
 from sparklog.wire.messages.offset_commit import OffsetCommitResponse
 from sparklog.wire.messages.produce import ProduceResponse
 from sparklog_server.disk.door import StorageError
-from sparklog_server.log.ballast import BALLAST_BYTES, FILE_NAME, START_BYTES, written
+from sparklog_server.log.ballast import BALLAST_BYTES, FILE_NAME, START_BYTES, keep, written
 from sparklog_server.simulation.cluster import SimulatedConnection
 from sparklog_server.simulation.disk import NO_SPACE, SimulatedDisk
 from tests.broker.groups import COMMIT, SETTINGS, ask_coordinator, commit, committed
@@ -327,3 +327,30 @@ def test_a_full_disk_gives_up_half_of_its_ballast_for_the_checkpoint_that_remova
 
     assert written(disk, "data", write) == "written"
     assert calls == [BALLAST_BYTES, BALLAST_BYTES // 2]
+
+
+@pytest.mark.parametrize("call", ["truncate", "append"])
+def test_a_ballast_that_is_made_whole_again_never_has_less_than_its_half(call: str) -> None:
+    disk = SimulatedDisk()
+    disk.make_directory("data")
+    disk.write(f"data/{FILE_NAME}", bytes(START_BYTES))
+    disk.fault = lambda asked, _: NO_SPACE if asked == call else None
+    keep(disk, "data")
+    assert disk.size(f"data/{FILE_NAME}") == (START_BYTES if call == "append" else BALLAST_BYTES)
+    disk.fault = None
+    keep(disk, "data")
+    assert disk.size(f"data/{FILE_NAME}") == BALLAST_BYTES
+
+
+def test_a_quota_that_the_system_does_not_tell_of_is_one_episode_and_service_returns_when_it_is_lifted() -> None:
+    world, client = started()
+    assert world.create(client, "t") == 0
+    world.disk.fault = lambda call, path: NO_SPACE if call == "append" and path.startswith("/data/t-") else None
+    for _ in range(20):
+        assert send(world, client)[0] == FULL
+        world.settle(300)
+    assert (len(events(world, "disk-full")), events(world, "disk-has-room")) == (1, [])
+    world.disk.fault = None
+    world.settle(3000)
+    assert send(world, client) == (0, 0)
+    assert (len(events(world, "disk-full")), len(events(world, "disk-has-room"))) == (1, 1)

@@ -6,7 +6,7 @@ A frame is a word and arguments: `echo TEXT`, `slice POSITION LENGTH` (of its fi
 
 from functools import partial
 
-from sparklog.effects import Disconnect, Effect, FileSlice, Reply, Run, Steps, Sync
+from sparklog.effects import Disconnect, Effect, FileSlice, Reply, Run, Sliceable, Steps, Sync
 from sparklog.model import Instant, Micros, SessionId, Ticket
 from sparklog_server.broker.quotas import ClientQuotas
 from sparklog_server.broker.transactions import Resolver
@@ -37,7 +37,7 @@ class Echo:
     def start(self, now: Instant) -> list[Effect]:
         return []
 
-    def unreadable(self, error: StorageError, now: Instant) -> list[Effect]:
+    def unreadable(self, file: Sliceable, error: StorageError, now: Instant) -> list[Effect]:
         return []
 
     def connected(self, session_id: SessionId, listener: str, peer_address: str, now: Instant) -> list[Effect]:

@@ -1,11 +1,14 @@
 """What becomes of bytes and effects between a socket and the broker."""
 
+import contextlib
 import os
 from pathlib import Path
 
 import pytest
 
+from sparklog.model import SessionId
 from sparklog_server.daemon.connection import GATHERED_CHUNKS_MAX, GATHERED_SLICE_BYTES_MAX, READ_BEYOND_BYTES
+from sparklog_server.disk.os_disk import OPEN_FILES_MAX
 from tests.daemon.cold import chill, is_resident_after
 from tests.daemon.conftest import Rig
 from tests.daemon.echo import HEADER
@@ -109,9 +112,27 @@ def test_a_closed_file_gives_its_descriptor_back_when_its_reader_leaves(rig: Rig
     assert unlinked(rig.file.path) == 0
 
 
+def test_the_reader_of_the_file_that_was_closed_first_makes_way_for_those_of_many_others(rig: Rig) -> None:
+    rig.file.append(bytes(8 * MIB))
+    client = rig.client()
+    client.sendall(b"slice 0 %d\n" % (8 * MIB))
+    rig.turn()
+    rig.file.close()
+    others = [rig.disk.open(f"{rig.file.path}-{index}", create=True) for index in range(OPEN_FILES_MAX // 2)]
+    for other in others:
+        other.retain()
+        other.close()
+    assert len(rig.exchange(client, b"", 8 * MIB)) < 8 * MIB
+    assert rig.lines == ["reply-broken-off"]
+
+
 def unlinked(path: str) -> int:
     """How many descriptors of this process name a file that was removed from `path`."""
-    return sum(str(one.readlink()) == f"{path} (deleted)" for one in Path("/proc/self/fd").iterdir() if one.is_symlink())
+    count = 0
+    for one in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            count += str(one.readlink()) == f"{path} (deleted)"
+    return count
 
 
 def test_a_file_shorter_than_promised_breaks_the_connection_and_is_logged(rig: Rig) -> None:
@@ -168,6 +189,21 @@ def test_a_peer_that_leaves_before_its_reply_hurts_nobody_else(rig: Rig) -> None
     rig.turn()
     assert rig.exchange(staying, b"echo heard\n", 5) == b"heard"
     assert rig.broker.gone == rig.broker.sessions[:1]
+
+
+def test_a_connection_for_whose_request_there_is_no_memory_closes_alone(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    starved, other = rig.client(), rig.client()
+    buffer = rig.broker.buffer
+
+    def scarce(session_id: SessionId) -> memoryview:
+        if session_id == rig.broker.sessions[0]:
+            raise MemoryError
+        return buffer(session_id)
+
+    monkeypatch.setattr(rig.broker, "buffer", scarce)
+    starved.sendall(b"echo much\n")
+    assert rig.exchange(other, b"echo little\n", 6) == b"little"
+    assert (rig.broker.gone, rig.lines) == (rig.broker.sessions[:1], ["out-of-memory"])
 
 
 def test_a_sync_comes_back_through_the_broker(rig: Rig) -> None:

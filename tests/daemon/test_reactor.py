@@ -1,5 +1,7 @@
-"""What other threads may do to a reactor, and when."""
+"""What other threads may do to a reactor, and when; whom an event concerns."""
 
+import os
+import socket
 from concurrent.futures import ThreadPoolExecutor
 
 from sparklog_server.daemon.reactor import Reactor
@@ -18,3 +20,32 @@ def test_threads_that_end_their_work_while_the_reactor_closes_write_to_no_descri
             reactor.close()
             for one in working:
                 one.result()
+
+
+def test_an_event_of_a_closed_descriptor_does_not_reach_the_connection_that_has_its_number_within_the_turn() -> None:
+    reactor, (accepted, client) = Reactor(), socket.socketpair()
+    pairs = [socket.socketpair() for _ in range(2)]
+    numbers = [ours.detach() for ours, _ in pairs]
+    told: list[str] = []
+
+    def heard(number: int, other: int) -> None:
+        told.append("old")
+        for one in (number, other):
+            reactor.forget(one)
+        os.dup2(accepted.fileno(), other)  # closes it first
+        reactor.watch(other, lambda _: told.append("new"))
+
+    reactor.watch(numbers[0], lambda _: heard(*numbers))
+    reactor.watch(numbers[1], lambda _: heard(*reversed(numbers)))
+    for _, theirs in pairs:
+        theirs.close()
+    reactor.turn(0)
+    assert told == ["old"]
+    client.send(b"x")
+    reactor.turn(0)
+    assert told == ["old", "new"]
+    for number in numbers:
+        os.close(number)
+    accepted.close()
+    client.close()
+    reactor.close()

@@ -12,7 +12,7 @@ from sparklog_server.disk.door import StorageError
 from sparklog_server.log.damage import LogDamaged
 from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.raft.snapshots import SnapshotDamaged, id_of, is_outdated, listed, read
-from sparklog_server.simulation.disk import SimulatedDisk
+from sparklog_server.simulation.disk import NO_SPACE, SimulatedDisk
 from tests.log.history import Fuse, PowerCut
 from tests.raft.world import LOG, NOW, World, topic
 
@@ -246,6 +246,19 @@ def test_a_full_disk_costs_the_snapshot_alone_and_a_broken_one_ends_the_node() -
     world.disk.fault = lambda call, path: "I/O error" if call == "sync" and path.endswith(".part") else None
     world.wait(HOUR_MS)
     assert [halt for halt in world.halts if ".checkpoint.part" in halt]
+
+
+@pytest.mark.parametrize(("call", "suffix"), [("read", ".log"), ("open", ".checkpoint"), ("list", "")])
+def test_a_snapshot_or_a_removal_that_cannot_be_begun_for_want_of_descriptors_is_begun_a_minute_later(call: str, suffix: str) -> None:
+    world = lived(1, metadata_max_retention_bytes="1")
+    world.propose(topic("u"), "u")
+    world.settle()
+    world.disk.fault = lambda asked, path: NO_SPACE if asked == call and path.endswith(suffix) else None
+    world.wait(HOUR_MS)
+    assert (world.halts, world.told.count("metadata-snapshot-failed")) == ([], 1)
+    world.disk.fault = None
+    world.wait(60_000)
+    assert [snapshot.offset for snapshot in snapshots_of(world.disk)] == [world.quorum.image.offset + 1]
 
 
 def test_names_of_other_files_are_no_snapshots() -> None:

@@ -9,6 +9,7 @@ from sparklog.model import Instant, LeaderEpoch, Micros, NodeId, Offset, Ticket
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.log_dir import LogDir
 from sparklog_server.replica.directory import Directory
+from sparklog_server.replica.disks import unreadable
 from sparklog_server.replica.partition import Partition
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.log.logs import EPOCH, NOW, SMALL, T0, TOPIC_ID, batch, open_log, read_all, sync
@@ -189,3 +190,13 @@ def test_a_directory_that_fails_while_its_disk_is_full_asks_for_no_turn() -> Non
     assert directory.deadline() is not None
     directory.storage_failed(StorageError("data", "sync", "Input/output error"))
     assert directory.deadline() is None
+
+
+def test_a_file_that_cannot_be_read_takes_its_partition_offline_only_while_it_is_one_of_its_own() -> None:
+    world = World().filled()
+    own = world.partition.log.segments.all[0].file
+    removed = world.disk.open(own.path)  # of a topic, or before a compaction, that left readers behind
+    error = StorageError(own.path, "read", "Input/output error")
+    for file, is_closed in ((removed, False), (own, True)):
+        unreadable([world.directory], file, error)
+        assert world.partition.log.is_closed is is_closed

@@ -98,9 +98,16 @@ def test_a_write_that_is_refused_though_there_seemed_to_be_room_begins_an_episod
     world.room.ran_out(StorageError("/data/t-0/0.log", "append", "Disk quota exceeded", is_full=True), world.now)
     assert not world.takes(1)
     assert "Disk quota exceeded" in world.room.refusal
-    world.ms = 100
-    assert world.takes(1)
-    assert world.lines == ["disk-full", "disk-has-room"]
+    world.ms = 999
+    assert not world.takes(1)
+    for world.ms in (1500, 3000):  # on trial, and refused again
+        assert world.takes(1)
+        world.room.ran_out(StorageError("/data/t-0/0.log", "append", "Disk quota exceeded", is_full=True), world.now)
+        assert not world.takes(1)
+        assert world.lines == ["disk-full"]
+    for world.ms, lines in ((4000, ["disk-full"]), (5000, ["disk-full", "disk-has-room"])):
+        assert world.takes(1)
+        assert world.lines == lines
 
 
 def test_a_system_that_cannot_say_how_much_is_free_refuses_nothing() -> None:

@@ -1,11 +1,16 @@
 """Framing: every cut of the stream gives the same frames, within the memory that is promised."""
 
+import resource
+from concurrent.futures import ProcessPoolExecutor
+from itertools import count
+from multiprocessing import get_context
+from pathlib import Path
 from random import Random
 
 import pytest
 
 from sparklog.errors import DecodeError
-from sparklog.wire.frame import GROWTH_BYTES, SPARE_BYTES, Framer
+from sparklog.wire.frame import GROWN_IN_PLACE_BYTES, GROWTH_BYTES, SPARE_BYTES, Framer
 
 
 def framed(*bodies: bytes) -> bytes:
@@ -127,3 +132,29 @@ def test_a_frame_larger_than_a_spare_buffer_grows_its_own() -> None:
     framer = Framer(frame_bytes_max=SPARE_BYTES + 100, spares=spares)
     assert feed(framer, framed(b"z" * (SPARE_BYTES + 1)), piece=1 << 20) == [b"z" * (SPARE_BYTES + 1)]
     assert len(spares) == 1
+
+
+@pytest.mark.parametrize("size", [1 << 20, 5 << 20])
+def test_a_frame_for_which_there_is_no_memory_is_received_on_once_there_is_some(size: int) -> None:
+    with ProcessPoolExecutor(1, get_context("spawn")) as alone:
+        assert alone.submit(starved, size).result() == [b"x" * (GROWN_IN_PLACE_BYTES + size)]
+
+
+def starved(size: int) -> list[bytes]:
+    """The frames of a process that has no memory when its buffer of `size` bytes or a little more must grow."""
+    framer = Framer(frame_bytes_max=1 << 30)
+    octets = framed(b"x" * (GROWN_IN_PLACE_BYTES + size))
+    feed(framer, octets[:size], piece=1 << 20)
+    room = len(framer.buffer())
+    feed(framer, octets[size : size + room], piece=room)
+    held, limits = framer.held_bytes, resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 20), limits[1]))
+    hoard: list[bytearray] = []  # what the heap has, too
+    with pytest.raises(MemoryError):
+        hoard.extend(bytearray(1 << 20) for _ in count())
+    with pytest.raises(MemoryError):
+        framer.buffer()
+    resource.setrlimit(resource.RLIMIT_AS, limits)
+    assert held <= framer.held_bytes <= held + (2 << 20)
+    return feed(framer, octets[size + room :], piece=1 << 30)
