@@ -222,7 +222,7 @@ class Broker:
         if session is not None:
             session.is_closing = True
             self._memory.released(session)
-            self._replying.memory.forget(session, now)
+            self._replying.memory.forget(session)
             for call in session.owed:
                 if call.waiting is not None:
                     call.waiting.abandoned()
@@ -385,7 +385,7 @@ class Broker:
             return
         if call.waiting is None and call is not session.held_by:
             session.owed.append(call)
-        self._effects += self._replying.in_order(call, chunks, now)
+        self._effects += self._replying.in_order(call, chunks)
         if session.is_muted:
             self._resumable.append(session)
 

@@ -2,11 +2,11 @@
 
     total ≤ limit / 2   every session is served
     total > limit / 2   a session that holds replies is neither read nor served until it has read them; of the replies that are made over
-                        several turns only the eldest goes on; a session that reads nothing for 10 s is closed
+                        several turns only the eldest goes on; a session that has replies to read and reads nothing for 10 s is closed
     total > limit       sessions are closed until it is not: first the one whose last read is longest ago, the last that read excepted
 
 A session that reads its replies holds nothing, so what others hold never keeps it waiting. The exception lets one reply that is larger than
-the limit reach a client that reads it.
+the limit reach a client that reads it. A session whose replies all wait behind an earlier request has nothing to read.
 """
 
 import sys
@@ -23,17 +23,19 @@ CHUNK_BYTES: Final = 64
 
 class ReplyMemory:
     """Invariants: `total_bytes` is the sum of `reply_bytes` over the sessions and of `built_bytes`; `_holders` has the sessions that hold
-    replies and when each last read, the one that read longest ago first; `_starved` those of them that are to be served again later, `_fed`
-    those that were among these and hold nothing any more.
+    replies, the one whose replies last grew fewer longest ago first; `_unread` those of them whose clients have replies to read and when
+    each last read, longest ago first; `_starved` those that are to be served again later, `_fed` those that were among these and hold
+    nothing any more.
     """
 
-    __slots__ = ("_fed", "_holders", "_limit", "_starved", "built_bytes", "total_bytes")
+    __slots__ = ("_fed", "_holders", "_limit", "_starved", "_unread", "built_bytes", "total_bytes")
 
     def __init__(self, bytes_max: int) -> None:
         self._limit = bytes_max if bytes_max > 0 else sys.maxsize
         self.total_bytes = 0
         self.built_bytes = 0
-        self._holders: dict[Session, Micros] = {}
+        self._holders: dict[Session, None] = {}
+        self._unread: dict[Session, Micros] = {}
         self._starved: dict[Session, None] = {}
         self._fed: list[Session] = []
 
@@ -51,23 +53,26 @@ class ReplyMemory:
         """So many bytes of replies wait until the client of the session reads them."""
         grown = size - session.unread_bytes
         session.unread_bytes = size
-        self._count(session, grown, now)
+        if grown < 0 or not size:
+            self._unread.pop(session, None)
+        if size:
+            self._unread.setdefault(session, now.mono_us)
+        self._count(session, grown)
 
-    def owed(self, session: Session, grown: int, now: Instant) -> None:
+    def owed(self, session: Session, grown: int) -> None:
         """The answers of a session that wait behind an earlier request have grown by so many bytes."""
         session.owed_bytes += grown
-        self._count(session, grown, now)
+        self._count(session, grown)
 
-    def _count(self, session: Session, grown: int, now: Instant) -> None:
+    def _count(self, session: Session, grown: int) -> None:
         self.total_bytes += grown
-        if not session.reply_bytes:
+        if grown < 0 or not session.reply_bytes:
             self._holders.pop(session, None)
-            if session in self._starved:
-                del self._starved[session]
-                self._fed.append(session)
-        elif grown < 0 or session not in self._holders:
-            self._holders.pop(session, None)
-            self._holders[session] = now.mono_us
+        if session.reply_bytes:
+            self._holders.setdefault(session)
+        elif session in self._starved:
+            del self._starved[session]
+            self._fed.append(session)
 
     def starves(self, session: Session) -> bool:
         """Whether the session must not be served now; if so, `take_readable` gives it back when it may."""
@@ -76,11 +81,12 @@ class ReplyMemory:
         self._starved[session] = None
         return True
 
-    def forget(self, session: Session, now: Instant) -> None:
+    def forget(self, session: Session) -> None:
         """The session is over."""
         self._starved.pop(session, None)
+        self._unread.pop(session, None)
         grown, session.unread_bytes, session.owed_bytes = -session.reply_bytes, 0, 0
-        self._count(session, grown, now)
+        self._count(session, grown)
 
     @property
     def has_readable(self) -> bool:
@@ -99,20 +105,26 @@ class ReplyMemory:
         """The sessions to close; each is counted until `forget`."""
         if not self.is_short:
             return []
-        closed, rest = [], self.total_bytes
-        for index, (session, read_us) in enumerate(self._holders.items()):
-            is_over = rest > self._limit and index + 1 < len(self._holders)
-            if not is_over and read_us + STALLED_US > now.mono_us:
+        closed: dict[Session, None] = {}
+        for session, read_us in self._unread.items():
+            if read_us + STALLED_US > now.mono_us:
                 break
-            closed.append(session)
-            rest -= session.reply_bytes
-        return closed
+            closed[session] = None
+        rest = self.total_bytes - sum(session.reply_bytes for session in closed)
+        spared = next(reversed(self._holders), None)
+        for session in self._holders:
+            if rest <= self._limit or session is spared:
+                break
+            if session not in closed:
+                closed[session] = None
+                rest -= session.reply_bytes
+        return list(closed)
 
     def deadline(self) -> Micros | None:
         """When to ask again for sessions to close."""
-        if not self._holders or not self.is_short:
+        if not self._unread or not self.is_short:
             return None
-        return Micros(next(iter(self._holders.values())) + STALLED_US)
+        return Micros(next(iter(self._unread.values())) + STALLED_US)
 
 
 def in_memory(chunks: list[Chunk]) -> int:

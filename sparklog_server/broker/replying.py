@@ -42,11 +42,11 @@ class Replying:
         self._turn_bytes = 0
         if not self.memory.is_short:
             return []
-        closed = self.memory.take_excess(now)
-        reason = f"its client has not read its replies, and replies hold {self.memory.total_bytes} bytes of memory"
-        for session in closed:
-            self.memory.forget(session, now)
-        return [(session, reason) for session in closed]
+        held = f"replies hold {self.memory.total_bytes} bytes of memory"
+        closed = [(session, f"{_held_by(session)}, and {held}") for session in self.memory.take_excess(now)]
+        for session, _ in closed:
+            self.memory.forget(session)
+        return closed
 
     def count(self, session: Session, effects: list[Effect], begin: int) -> int:
         """Count the effects from `begin` on for this turn; gives the bytes of memory that the session was answered in them."""
@@ -69,12 +69,12 @@ class Replying:
         self.memory.unread(session, size, now)
         self._changed(session)
 
-    def in_order(self, call: Call, chunks: list[Chunk], now: Instant) -> list[Reply]:
+    def in_order(self, call: Call, chunks: list[Chunk]) -> list[Reply]:
         """The answers that may leave now that one of a session which owes some is known."""
         session, owed = call.session, call.session.owed
         is_held, owed_before = owed[0] is not call, session.owed_bytes
         if is_held:
-            self.memory.owed(session, in_memory(chunks), now)
+            self.memory.owed(session, in_memory(chunks))
         call.answer = chunks
         call.waiting = None  # which knows the call: a ring would have to be found by the collector
         if call is session.held_by:
@@ -82,7 +82,7 @@ class Replying:
         replies: list[Reply] = []
         while owed and (answer := owed[0].answer) is not None:
             if owed[0] is not call:
-                self.memory.owed(session, -in_memory(answer), now)
+                self.memory.owed(session, -in_memory(answer))
             owed.popleft().answer = _LEFT
             replies.append(Reply(session.id, answer))
         if session.owed_bytes != owed_before:
@@ -114,6 +114,10 @@ class Replying:
     def deadline(self) -> Micros | None:
         """When to ask again who goes on, or is to be closed."""
         return Micros(0) if self._yielding else self.memory.deadline()
+
+
+def _held_by(session: Session) -> str:
+    return "its client has not read its replies" if session.unread_bytes else "its replies wait behind an earlier request"
 
 
 def _readable(sessions: list[Session]) -> list[Session]:

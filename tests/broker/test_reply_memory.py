@@ -48,7 +48,7 @@ def test_beyond_the_limit_sessions_are_closed_that_read_longest_ago_until_it_is_
         memory.unread(session, 400, at(time_us))
     memory.unread(first, 390, at(3))
     assert memory.take_excess(at(4)) == [second]
-    memory.forget(second, at(4))
+    memory.forget(second)
     assert memory.take_excess(at(5)) == []
     assert memory.total_bytes == 790
 
@@ -61,16 +61,35 @@ def test_a_reply_larger_than_the_limit_reaches_a_client_that_reads_it_and_not_on
     assert memory.take_excess(at(STALLED_US + 1)) == []
     assert memory.deadline() == 2 * STALLED_US
     assert memory.take_excess(at(2 * STALLED_US)) == [reader]
-    memory.forget(reader, at(2 * STALLED_US))
+    memory.forget(reader)
     assert (memory.total_bytes, memory.deadline(), memory.is_short) == (0, None, False)
+
+
+def test_a_session_that_has_read_all_it_was_sent_is_not_closed_while_its_answers_wait_behind_an_earlier_request() -> None:
+    memory = ReplyMemory(LIMIT)
+    silent, waiting = sessions(2)
+    memory.owed(waiting, 400)
+    memory.unread(silent, 400, at(1))
+    assert memory.take_excess(at(1 + STALLED_US)) == [silent]
+    memory.forget(silent)
+    memory.owed(waiting, 200)
+    assert (memory.is_short, memory.take_excess(at(10 * STALLED_US)), memory.deadline()) == (True, [], None)
+
+
+def test_beyond_the_limit_answers_behind_an_earlier_request_count_too() -> None:
+    memory = ReplyMemory(LIMIT)
+    first, second = sessions(2)
+    memory.owed(first, 600)
+    memory.owed(second, 600)
+    assert memory.take_excess(at(2)) == [first]
 
 
 def test_answers_that_are_made_and_those_behind_an_earlier_request_count() -> None:
     memory = ReplyMemory(LIMIT)
     (session,) = sessions(1)
     memory.build(300)
-    memory.owed(session, 201, at(0))
+    memory.owed(session, 201)
     assert (memory.total_bytes, memory.is_short, memory.starves(session)) == (501, True, True)
     memory.build(-300)
-    memory.owed(session, -201, at(0))
+    memory.owed(session, -201)
     assert (memory.total_bytes, memory.take_readable()) == (0, [session])
