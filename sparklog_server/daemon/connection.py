@@ -16,7 +16,7 @@ from typing import Final, Protocol, cast
 
 from sparklog.effects import Chunk, FileSlice, Steps, release
 from sparklog.model import SessionId
-from sparklog_server.broker.reply_memory import in_memory
+from sparklog_server.broker.reply_memory import CHUNK_BYTES
 from sparklog_server.daemon.page_cache import is_resident, read_ahead, read_if_resident
 from sparklog_server.daemon.reactor import PEER_CLOSED, READ, WRITE, Reactor
 from sparklog_server.disk.door import StorageError
@@ -65,8 +65,9 @@ class OpenFile(Protocol):
 class Connection:
     """A non-blocking socket and what waits to be sent on it.
 
-    `_waiting` begins with the first unsent byte: a chunk sent in part is replaced by its rest. Once closed, nothing is sent or received,
-    and `Owner.lost` has been told, exactly once.
+    `_waiting` begins with the first unsent byte: a chunk sent in part is replaced by its rest, and `_sent_bytes` of it are held all the
+    same. `_waiting_bytes` is the sum of what waits, `_sliced_bytes` that of its slices. Once closed, nothing is sent or received, and
+    `Owner.lost` has been told, exactly once.
     """
 
     __slots__ = (
@@ -80,8 +81,11 @@ class Connection:
         "_owner",
         "_reactor",
         "_resident_limit",
+        "_sent_bytes",
+        "_sliced_bytes",
         "_unread_bytes",
         "_waiting",
+        "_waiting_bytes",
         "active_us",
         "is_half_closed",
         "listener",
@@ -100,6 +104,7 @@ class Connection:
         self._reactor = reactor
         self._owner = owner
         self._waiting: list[Chunk] = []
+        self._waiting_bytes = self._sliced_bytes = self._sent_bytes = 0
         self._unread_bytes = 0  # as last told
         self._events = READ
         # Of the first waiting slice's file: below this position it is in the page cache.
@@ -116,6 +121,11 @@ class Connection:
         """Send these after what waits already, from the next `flush` on; their slices are retained, and released when they are sent."""
         if self._is_open:
             self._waiting += chunks
+            for chunk in chunks:
+                size = len(chunk)
+                self._waiting_bytes += size
+                if type(chunk) is FileSlice:
+                    self._sliced_bytes += size
         else:
             release(chunks)
 
@@ -184,7 +194,7 @@ class Connection:
             self.close()
             return
         events = 0
-        if not (self._is_muted or self._is_closing or (waiting and _exceeds(waiting, self._owner.unsent_bytes_max))):
+        if not (self._is_muted or self._is_closing or self._waiting_bytes > self._owner.unsent_bytes_max):
             events |= READ
         elif not self.is_half_closed:
             events |= PEER_CLOSED
@@ -197,10 +207,7 @@ class Connection:
             self._tell_unread()
 
     def _tell_unread(self) -> None:
-        waiting = self._waiting
-        size = in_memory(waiting)
-        if waiting and type(waiting[0]) is memoryview:
-            size += memoryview(waiting[0].obj).nbytes - len(waiting[0])  # sent in part, and held whole
+        size = self._waiting_bytes - self._sliced_bytes + self._sent_bytes + CHUNK_BYTES * len(self._waiting)
         if size < UNREAD_BYTES_MIN:
             size = 0
         if size != self._unread_bytes:
@@ -251,6 +258,7 @@ class Connection:
                 if len(content) < chunk.length:
                     raise _cut(chunk)
                 waiting[index] = content
+                self._sliced_bytes -= chunk.length
                 chunk.file.release()
                 chunk = content
             gathered.append(chunk)
@@ -279,6 +287,8 @@ class Connection:
         sent = os.sendfile(self.socket.fileno(), descriptor, first.position, length)
         if sent == 0:
             raise _cut(first)
+        self._waiting_bytes -= sent
+        self._sliced_bytes -= sent
         if sent == first.length:
             del self._waiting[0]
             self._resident_limit = 0
@@ -290,6 +300,7 @@ class Connection:
     def _drop(self, sent: int) -> None:
         """Forget the first `sent` bytes of what waits, none of which lies in a slice."""
         waiting = self._waiting
+        self._waiting_bytes -= sent
         whole = 0
         for chunk in waiting:
             size = len(chunk)
@@ -299,9 +310,12 @@ class Connection:
             whole += 1
             if not sent:
                 break
-        del waiting[:whole]
         self._resident_limit = 0
+        if whole:
+            del waiting[:whole]
+            self._sent_bytes = 0
         if sent:
+            self._sent_bytes += sent
             first = waiting[0]
             assert not isinstance(first, FileSlice)
             waiting[0] = memoryview(first)[sent:]
@@ -362,12 +376,3 @@ def _cut(part: FileSlice) -> StorageError:
     """The promised length cannot be kept: the file ends within the slice."""
     file = cast(OpenFile, part.file)
     return StorageError(file.path, "send", f"the file ends within [{part.position}, {part.position + part.length})")
-
-
-def _exceeds(chunks: list[Chunk], limit: int) -> bool:
-    total = 0
-    for chunk in chunks:
-        total += len(chunk)
-        if total > limit:
-            return True
-    return False

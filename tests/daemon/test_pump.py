@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from sparklog.model import SessionId
+from sparklog_server.broker.reply_memory import CHUNK_BYTES
 from sparklog_server.daemon.connection import GATHERED_CHUNKS_MAX, GATHERED_SLICE_BYTES_MAX, READ_BEYOND_BYTES
 from tests.daemon.cold import chill, is_resident_after
 from tests.daemon.conftest import Rig
@@ -81,6 +83,37 @@ def test_a_slow_reader_is_not_read_until_it_has_taken_what_waits_for_it(rig: Rig
     expected = len(HEADER) + 8 * MIB + len(b"last")
     assert rig.exchange(client, b"", expected).endswith(b"last")
     assert rig.broker.answered == 2
+
+
+def test_what_waits_is_counted_once_however_often_more_is_queued(rig: Rig) -> None:
+    class Counted(bytes):
+        count = 0
+
+        def __len__(self) -> int:
+            Counted.count += 1
+            return super().__len__()
+
+    rig.client()
+    (connection,) = rig.pump.connections.values()
+    connection.queue([bytes(8 * MIB)])
+    connection.flush()
+    for _ in range(100):
+        connection.queue([Counted(b"reply")])
+        connection.flush()
+    assert Counted.count <= 100
+    assert rig.broker.unread_bytes[connection.session] >= 8 * MIB + 500
+
+
+def test_memory_that_replies_hold_is_told_while_a_slice_is_sent_and_after_it(rig: Rig) -> None:
+    rig.file.append(bytes(8 * MIB))
+    client = rig.client()
+    client.sendall(b"slice 0 %d\nslice 0 100\necho %s\n" % (8 * MIB, b"x" * 4096))
+    rig.turn()
+    told = 4 * CHUNK_BYTES + len(HEADER) + 4096
+    assert rig.broker.unread_bytes == {SessionId(1): told}
+    length = 8 * MIB + 100 + 4096 + 2 * len(HEADER)
+    assert len(rig.exchange(client, b"", length)) == length
+    assert rig.broker.unread_bytes == {SessionId(1): 0}
 
 
 def test_a_closed_file_gives_its_descriptor_back_with_the_last_byte_that_is_sent(rig: Rig) -> None:
