@@ -209,11 +209,11 @@ class Broker:
         self._serve(session, frame, now)
         return self._replying.count(session, self._effects, begin)
 
-    def unread(self, session_id: SessionId, size: int, now: Instant) -> list[Effect]:
-        """So many bytes of answers to this session wait in memory until its client reads them: more or fewer than when last told."""
+    def unread(self, session_id: SessionId, size: int, now: Instant, *, has_read: bool) -> list[Effect]:
+        """So many bytes of answers to this session wait in memory until its client reads them; whether it has read some since last told."""
         session = self._sessions.get(session_id)
         if session is not None:
-            self._replying.unread(session, size, now)
+            self._replying.unread(session, size, now, has_read=has_read)
         return self._end_of_turn(now)
 
     def disconnected(self, session_id: SessionId, now: Instant) -> list[Effect]:

@@ -23,9 +23,9 @@ CHUNK_BYTES: Final = 64
 
 class ReplyMemory:
     """Invariants: `total_bytes` is the sum of `reply_bytes` over the sessions and of `built_bytes`; `_holders` has the sessions that hold
-    replies, the one whose replies last grew fewer longest ago first; `_unread` those of them whose clients have replies to read and when
-    each last read, longest ago first; `_starved` those that are to be served again later, `_fed` those that were among these and hold
-    nothing any more.
+    replies, the one that read, or whose answers left, longest ago first; `_unread` those of them whose clients have replies to read and
+    when each last read, longest ago first; `_starved` those that are to be served again later, `_fed` those that were among these and
+    hold nothing any more.
     """
 
     __slots__ = ("_fed", "_holders", "_limit", "_starved", "_unread", "built_bytes", "total_bytes")
@@ -49,24 +49,24 @@ class ReplyMemory:
         self.built_bytes += size
         self.total_bytes += size
 
-    def unread(self, session: Session, size: int, now: Instant) -> None:
-        """So many bytes of replies wait until the client of the session reads them."""
+    def unread(self, session: Session, size: int, now: Instant, *, has_read: bool) -> None:
+        """So many bytes of replies wait until the client of the session reads them; whether it has read some since last told."""
         grown = size - session.unread_bytes
         session.unread_bytes = size
-        if grown < 0 or not size:
+        if has_read or not size:
             self._unread.pop(session, None)
         if size:
             self._unread.setdefault(session, now.mono_us)
-        self._count(session, grown)
+        self._count(session, grown, is_read=has_read)
 
     def owed(self, session: Session, grown: int) -> None:
         """The answers of a session that wait behind an earlier request have grown by so many bytes."""
         session.owed_bytes += grown
-        self._count(session, grown)
+        self._count(session, grown, is_read=grown < 0)
 
-    def _count(self, session: Session, grown: int) -> None:
+    def _count(self, session: Session, grown: int, *, is_read: bool) -> None:
         self.total_bytes += grown
-        if grown < 0 or not session.reply_bytes:
+        if is_read or not session.reply_bytes:
             self._holders.pop(session, None)
         if session.reply_bytes:
             self._holders.setdefault(session)
@@ -86,7 +86,7 @@ class ReplyMemory:
         self._starved.pop(session, None)
         self._unread.pop(session, None)
         grown, session.unread_bytes, session.owed_bytes = -session.reply_bytes, 0, 0
-        self._count(session, grown)
+        self._count(session, grown, is_read=False)
 
     @property
     def has_readable(self) -> bool:

@@ -64,9 +64,9 @@ class Replying:
             self._yielding.append(session)
             self._await_reader(session)
 
-    def unread(self, session: Session, size: int, now: Instant) -> None:
-        """So many bytes of answers wait in memory until the client of the session reads them."""
-        self.memory.unread(session, size, now)
+    def unread(self, session: Session, size: int, now: Instant, *, has_read: bool) -> None:
+        """So many bytes of answers wait in memory until the client of the session reads them; whether it has read some since last told."""
+        self.memory.unread(session, size, now, has_read=has_read)
         self._changed(session)
 
     def in_order(self, call: Call, chunks: list[Chunk]) -> list[Reply]:

@@ -37,7 +37,7 @@ MORE: Final[int] = getattr(socket, "MSG_MORE", 0)
 
 class Owner(Protocol):
     """What a connection tells: bytes may have come, the connection is no more, its peer has read something, so many bytes of memory wait
-    until it does, a file must be read beside the loop first.
+    until it does (and whether the socket has taken some since), a file must be read beside the loop first.
 
     `turn_bytes` is how much of a file may go out before others have their turn.
     """
@@ -48,7 +48,7 @@ class Owner(Protocol):
     def readable(self, connection: "Connection") -> None: ...
     def lost(self, connection: "Connection", failure: str) -> None: ...
     def taken(self, connection: "Connection") -> None: ...
-    def unread(self, connection: "Connection", size: int) -> None: ...
+    def unread(self, connection: "Connection", size: int, *, has_read: bool) -> None: ...
     def read_ahead(self, steps: Steps[bool], done: Callable[[object], None]) -> None: ...
     def unreadable(self, error: StorageError) -> None: ...
 
@@ -185,7 +185,7 @@ class Connection:
             # Broken, and we do not read now: the kernel would report it for ever.
             self.close()
 
-    def _settle(self) -> None:
+    def _settle(self, *, has_sent: bool = False) -> None:
         """Watch for what can be done next, or close if nothing can."""
         if not self._is_open:
             return
@@ -204,19 +204,19 @@ class Connection:
             self._events = events
             self._reactor.change(self.socket.fileno(), events)
         if waiting or self._unread_bytes:
-            self._tell_unread()
+            self._tell_unread(has_sent=has_sent)
 
-    def _tell_unread(self) -> None:
+    def _tell_unread(self, *, has_sent: bool) -> None:
         size = self._waiting_bytes - self._sliced_bytes + self._sent_bytes + CHUNK_BYTES * len(self._waiting)
         if size < UNREAD_BYTES_MIN:
             size = 0
-        if size != self._unread_bytes:
+        if size != self._unread_bytes or (has_sent and size):
             self._unread_bytes = size
-            self._owner.unread(self, size)
+            self._owner.unread(self, size, has_read=has_sent)
 
     def _send(self) -> None:
         """Send what the socket takes now; the reactor sees to the rest."""
-        waiting = self._waiting
+        waiting, waiting_bytes = self._waiting, self._waiting_bytes
         try:
             if len(waiting) == 1 and type(waiting[0]) is bytes:
                 # The common case, one small reply: one system call and no lists.
@@ -233,7 +233,7 @@ class Connection:
                 self._owner.unreadable(_unreadable(unread, error))
         except StorageError as error:
             self.close(str(error))
-        self._settle()
+        self._settle(has_sent=self._waiting_bytes < waiting_bytes)
 
     def _send_first(self) -> int:
         """Send the first slice, or what can be gathered; returns what that costs of the turn's budget: all once the socket is full."""

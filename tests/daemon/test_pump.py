@@ -1,6 +1,8 @@
 """What becomes of bytes and effects between a socket and the broker."""
 
+import contextlib
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -116,6 +118,32 @@ def test_memory_that_replies_hold_is_told_while_a_slice_is_sent_and_after_it(rig
     assert rig.broker.unread_bytes == {SessionId(1): 0}
 
 
+def test_a_slow_reader_of_one_large_reply_is_told_to_the_broker_each_time_it_has_read(rig: Rig) -> None:
+    client = rig.client()
+    (connection,) = rig.pump.connections.values()
+    connection.queue([bytes(8 * MIB)])
+    connection.flush()
+    rig.broker.reads = 0
+    rig.turn()
+    assert (rig.broker.reads, rig.broker.unread_bytes[connection.session] >= 8 * MIB) == (0, True)
+    for reads in range(1, 4):
+        while client_takes(client):
+            pass
+        rig.turn()
+        assert (rig.broker.reads, rig.broker.unread_bytes[connection.session] >= 8 * MIB) == (reads, True)
+
+
+def test_a_client_for_which_more_replies_are_queued_has_not_read(rig: Rig) -> None:
+    rig.client()
+    (connection,) = rig.pump.connections.values()
+    connection.queue([bytes(8 * MIB)])
+    connection.flush()
+    rig.broker.reads = 0
+    connection.queue([bytes(MIB)])
+    connection.flush()
+    assert (rig.broker.reads, rig.broker.unread_bytes[connection.session] >= 9 * MIB) == (0, True)
+
+
 def test_a_closed_file_gives_its_descriptor_back_with_the_last_byte_that_is_sent(rig: Rig) -> None:
     rig.file.append(bytes(8 * MIB))
     client = rig.client()
@@ -140,6 +168,13 @@ def test_a_closed_file_gives_its_descriptor_back_when_its_reader_leaves(rig: Rig
     client.close()
     rig.turn()
     assert unlinked(rig.file.path) == 0
+
+
+def client_takes(client: socket.socket) -> int:
+    """The bytes that were there to be read, without waiting; at most 1 MiB of them."""
+    with contextlib.suppress(BlockingIOError):
+        return len(client.recv(MIB))
+    return 0
 
 
 def unlinked(path: str) -> int:
