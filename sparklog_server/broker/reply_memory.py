@@ -3,7 +3,8 @@
     total ≤ limit / 2   every session is served
     total > limit / 2   a session that holds replies is neither read nor served until it has read them; of the replies that are made over
                         several turns only the eldest goes on; a session that has replies to read and reads nothing for 10 s is closed
-    total > limit       sessions are closed until it is not: first the one whose last read is longest ago, the last that read excepted
+    total > limit       while sessions hold more than limit / 2, the one whose last read is longest ago is closed, the last that read
+                        excepted; what is made over several turns is not theirs
 
 A session that reads its replies holds nothing, so what others hold never keeps it waiting. The exception lets one reply that is larger than
 the limit reach a client that reads it. A session whose replies all wait behind an earlier request has nothing to read.
@@ -111,9 +112,10 @@ class ReplyMemory:
                 break
             closed[session] = None
         rest = self.total_bytes - sum(session.reply_bytes for session in closed)
+        limit = max(self._limit, self.built_bytes + self._limit // 2)
         spared = next(reversed(self._holders), None)
         for session in self._holders:
-            if rest <= self._limit or session is spared:
+            if rest <= limit or session is spared:
                 break
             if session not in closed:
                 closed[session] = None

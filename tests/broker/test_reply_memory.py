@@ -105,3 +105,14 @@ def test_answers_that_are_made_and_those_behind_an_earlier_request_count() -> No
     memory.build(-300)
     memory.owed(session, -201)
     assert (memory.total_bytes, memory.take_readable()) == (0, [session])
+
+
+def test_replies_that_are_made_beyond_half_of_the_limit_close_no_session_that_holds_little() -> None:
+    memory = ReplyMemory(LIMIT)
+    first, second = sessions(2)
+    memory.build(900)
+    memory.unread(first, 100, at(0), has_read=True)
+    memory.unread(second, 400, at(1), has_read=True)
+    assert memory.take_excess(at(2)) == []
+    memory.unread(second, 401, at(2), has_read=True)
+    assert memory.take_excess(at(3)) == [first]
