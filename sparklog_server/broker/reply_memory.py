@@ -13,13 +13,10 @@ the limit reach a client that reads it. A session whose replies all wait behind 
 import sys
 from typing import Final
 
-from sparklog.effects import Chunk, FileSlice
 from sparklog.model import Instant, Micros
 from sparklog_server.broker.session import Session
 
 STALLED_US: Final = 10_000_000
-CHUNK_BYTES: Final = 64
-"""What a chunk takes beside its bytes."""
 
 
 class ReplyMemory:
@@ -127,12 +124,3 @@ class ReplyMemory:
         if not self._unread or not self.is_short:
             return None
         return Micros(next(iter(self._unread.values())) + STALLED_US)
-
-
-def in_memory(chunks: list[Chunk]) -> int:
-    """The bytes of memory that chunks of a frame take; those of files take none."""
-    size = 0
-    for chunk in chunks:  # once for each answer, so in few steps
-        if type(chunk) is not FileSlice:
-            size += len(chunk) + CHUNK_BYTES
-    return size

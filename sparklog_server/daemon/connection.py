@@ -14,9 +14,8 @@ import socket
 from collections.abc import Callable
 from typing import Final, Protocol, cast
 
-from sparklog.effects import Chunk, FileSlice, Steps, release
+from sparklog.effects import CHUNK_BYTES, Chunk, FileSlice, Steps, release
 from sparklog.model import SessionId
-from sparklog_server.broker.reply_memory import CHUNK_BYTES
 from sparklog_server.daemon.page_cache import is_resident, read_ahead, read_if_resident
 from sparklog_server.daemon.reactor import PEER_CLOSED, READ, WRITE, Reactor
 from sparklog_server.disk.door import StorageError

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from sparklog.effects import CHUNK_BYTES
 from sparklog.model import SessionId
-from sparklog_server.broker.reply_memory import CHUNK_BYTES
 from sparklog_server.daemon.connection import GATHERED_CHUNKS_MAX, GATHERED_SLICE_BYTES_MAX, READ_BEYOND_BYTES
 from tests.daemon.cold import chill, is_resident_after
 from tests.daemon.conftest import Rig
