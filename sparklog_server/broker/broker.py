@@ -313,7 +313,9 @@ class Broker:
             earliest = earlier(earliest, self._context.shards_deadline())
             if self._standing.again_at_us is not None:
                 earliest = earlier(earliest, self._standing.again_at_us)
-        return earlier(earlier(earliest, self._replying.deadline()), self.quotas.deadline())
+        if self._replying.yielding or self._replying.memory.is_short:
+            earliest = earlier(earliest, self._replying.deadline())
+        return earlier(earliest, self.quotas.deadline())
 
     # -- requests
 
@@ -403,6 +405,7 @@ class Broker:
     def _end_of_turn(self, now: Instant) -> list[Effect]:
         """Whatever this turn has set in motion, until nothing moves: commits, wake-ups, resumed sessions, syncs."""
         context, partitions = self._context, self._partitions
+        memory, replies = self._memory, self._replying.memory
         while True:
             if partitions.released:
                 self._wake(now)
@@ -415,9 +418,9 @@ class Broker:
                     self._answer(call, answer, now)
             elif self._standing.has_failures:
                 self._standing.report_failures(now)
-            elif self._memory.has_readable:
-                self._resumable.extend(self._memory.take_readable())
-            elif self._replying.memory.has_readable:
+            elif memory.starved and memory.has_readable:
+                self._resumable.extend(memory.take_readable())
+            elif replies.fed or (replies.starved and not replies.is_short):
                 self._resumable.extend(self._replying.take_readable())
             elif self._resumable:
                 self._resume(self._resumable.pop(), now)
@@ -435,7 +438,7 @@ class Broker:
         if context.disconnects:
             self._disconnect()
         self._replying.turn_bytes = 0
-        if self._replying.memory.is_short:
+        if replies.is_short:
             for session, reason in self._replying.take_excess(now):
                 self._close(session, reason, is_at_once=True)
         if self.is_stopping and not self.is_stopped and partitions.is_quiet and self._quorum.is_quiet and not context.jobs:

@@ -22,30 +22,31 @@ STALLED_US: Final = 10_000_000
 class ReplyMemory:
     """Invariants: `total_bytes` is the sum of `reply_bytes` over the sessions and of `built_bytes`; `_holders` has the sessions that hold
     replies, the one that read, or whose answers left, longest ago first; `_unread` those of them whose clients have replies to read and
-    when each last read, longest ago first; `_starved` those that are to be served again later, `_fed` those that were among these and
-    hold nothing any more.
+    when each last read, longest ago first; `starved` those that are to be served again later, `fed` those that were among these and hold
+    nothing any more. While `is_short`, sessions that hold replies are served no further. The broker asks for these at each turn, so they
+    are attributes.
     """
 
-    __slots__ = ("_fed", "_holders", "_limit", "_starved", "_unread", "built_bytes", "total_bytes")
+    __slots__ = ("_holders", "_limit", "_unread", "built_bytes", "fed", "is_short", "starved", "total_bytes")
 
     def __init__(self, bytes_max: int) -> None:
         self._limit = bytes_max if bytes_max > 0 else sys.maxsize
         self.total_bytes = 0
+        self.is_short = False
         self.built_bytes = 0
         self._holders: dict[Session, None] = {}
         self._unread: dict[Session, Micros] = {}
-        self._starved: dict[Session, None] = {}
-        self._fed: list[Session] = []
-
-    @property
-    def is_short(self) -> bool:
-        """Whether sessions that hold replies are served no further."""
-        return 2 * self.total_bytes > self._limit
+        self.starved: dict[Session, None] = {}
+        self.fed: list[Session] = []
 
     def build(self, size: int) -> None:
         """A reply that is being made has grown by `size` bytes."""
         self.built_bytes += size
+        self._grow(size)
+
+    def _grow(self, size: int) -> None:
         self.total_bytes += size
+        self.is_short = 2 * self.total_bytes > self._limit
 
     def unread(self, session: Session, size: int, now: Instant, *, has_read: bool) -> None:
         """So many bytes of replies wait until the client of the session reads them; whether it has read some since last told."""
@@ -63,46 +64,39 @@ class ReplyMemory:
         self._count(session, grown, is_read=grown < 0)
 
     def _count(self, session: Session, grown: int, *, is_read: bool) -> None:
-        self.total_bytes += grown
+        self._grow(grown)
         if is_read or not session.reply_bytes:
             self._holders.pop(session, None)
         if session.reply_bytes:
             self._holders.setdefault(session)
-        elif session in self._starved:
-            del self._starved[session]
-            self._fed.append(session)
+        elif session in self.starved:
+            del self.starved[session]
+            self.fed.append(session)
 
     def starves(self, session: Session) -> bool:
         """Whether the session must not be served now; if so, `take_readable` gives it back when it may."""
         if not session.reply_bytes or not self.is_short:
             return False
-        self._starved[session] = None
+        self.starved[session] = None
         return True
 
     def forget(self, session: Session) -> None:
         """The session is over."""
-        self._starved.pop(session, None)
+        self.starved.pop(session, None)
         self._unread.pop(session, None)
         grown, session.unread_bytes, session.owed_bytes = -session.reply_bytes, 0, 0
         self._count(session, grown, is_read=False)
 
-    @property
-    def has_readable(self) -> bool:
-        """Whether some that starved may be served again."""
-        return bool(self._fed) or (bool(self._starved) and not self.is_short)
-
     def take_readable(self) -> list[Session]:
         """Those that starved and may be served again."""
-        readable, self._fed = self._fed, []
+        readable, self.fed = self.fed, []
         if not self.is_short:
-            readable += self._starved
-            self._starved = {}
+            readable += self.starved
+            self.starved = {}
         return readable
 
     def take_excess(self, now: Instant) -> list[Session]:
-        """The sessions to close; each is counted until `forget`."""
-        if not self.is_short:
-            return []
+        """The sessions to close while memory `is_short`; each is counted until `forget`."""
         closed: dict[Session, None] = {}
         for session, read_us in self._unread.items():
             if read_us + STALLED_US > now.mono_us:

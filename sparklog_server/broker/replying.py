@@ -20,7 +20,7 @@ _LEFT: list[Chunk] = []
 
 
 class Replying:
-    """Invariant: a session that `awaits_reader` is muted, and is in `_yielding` or starves in `memory`.
+    """Invariant: a session that `awaits_reader` is muted, and is in `yielding` or starves in `memory`.
 
     `hold_up` is called when a session begins to hold replies, or holds none any more.
     """
@@ -29,7 +29,7 @@ class Replying:
         self.memory = ReplyMemory(bytes_max)
         self.hold_up: Callable[[Session], None] = lambda _session: None
         self._mute = mute
-        self._yielding: list[Session] = []  # answered so much in a turn that they go on in the next
+        self.yielding: list[Session] = []  # answered so much in a turn that they go on in the next
         self.turn_bytes = 0  # of answers, since the turn began
 
     def take_excess(self, now: Instant) -> list[tuple[Session, str]]:
@@ -43,7 +43,7 @@ class Replying:
     def rest(self, session: Session) -> None:
         """Serve the session no further in this turn."""
         if not session.awaits_reader and not session.is_closing:
-            self._yielding.append(session)
+            self.yielding.append(session)
             self._await_reader(session)
 
     def unread(self, session: Session, size: int, now: Instant, *, has_read: bool) -> None:
@@ -83,9 +83,9 @@ class Replying:
 
     def take_rested(self) -> list[Session]:
         """Those that go on after a turn of others, unless their clients have replies to read first."""
-        if not self._yielding:
+        if not self.yielding:
             return []
-        yielding, self._yielding = self._yielding, []
+        yielding, self.yielding = self.yielding, []
         rested = [session for session in yielding if not session.is_closing and not self.memory.starves(session)]
         return _readable(rested)
 
@@ -95,7 +95,7 @@ class Replying:
 
     def deadline(self) -> Micros | None:
         """When to ask again who goes on, or is to be closed."""
-        return Micros(0) if self._yielding else self.memory.deadline()
+        return Micros(0) if self.yielding else self.memory.deadline()
 
 
 def _held_by(session: Session) -> str:

@@ -33,12 +33,12 @@ def test_a_session_that_has_read_its_replies_is_served_again_while_others_starve
         memory.unread(session, 330, at(0), has_read=True)
         memory.starves(session)
     memory.starves(slow)
-    assert not memory.has_readable
+    assert memory.take_readable() == []
     memory.unread(slow, 0, at(1), has_read=True)
     assert memory.take_readable() == [slow]
     memory.unread(slower, 0, at(2), has_read=True)
     assert memory.take_readable() == [slower, slowest]
-    assert not memory.has_readable
+    assert memory.take_readable() == []
 
 
 def test_beyond_the_limit_sessions_are_closed_that_read_longest_ago_until_it_is_kept() -> None:
