@@ -4,7 +4,7 @@ A peer machine or a broker answers every call with a list of these, and the outs
 """
 
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Final, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -42,13 +42,19 @@ class FileSlice(msgspec.Struct, gc=False, frozen=True):
 
 Chunk = bytes | bytearray | memoryview | FileSlice
 """A piece of an encoded frame, sent as it is."""
+CHUNK_BYTES: Final = 64
+"""What a chunk takes of memory beside its bytes."""
 
 
-def retain(chunks: list[Chunk]) -> None:
-    """Keep the files of all slices readable until `release`."""
+def retain(chunks: list[Chunk]) -> int:
+    """Keep the files of all slices readable until `release`; returns the bytes of memory that the chunks take."""
+    size = CHUNK_BYTES * len(chunks)
     for chunk in chunks:
         if type(chunk) is FileSlice:
             chunk.file.retain()
+        else:
+            size += len(chunk)
+    return size
 
 
 def release(chunks: list[Chunk]) -> None:

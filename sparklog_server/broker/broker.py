@@ -12,7 +12,7 @@ from collections.abc import Callable
 from heapq import heappop
 from typing import cast
 
-from sparklog.effects import Chunk, Disconnect, Effect, Reply, Sliceable, release, retain
+from sparklog.effects import CHUNK_BYTES, Chunk, Disconnect, Effect, Reply, Sliceable, release, retain
 from sparklog.errors import DecodeError
 from sparklog.model import Instant, Micros, SessionId, Ticket, Uuid, earlier
 from sparklog.wire.api_keys import API_VERSIONS
@@ -32,7 +32,7 @@ from sparklog_server.broker.local_partitions import follow, open_partitions
 from sparklog_server.broker.memory import RequestMemory
 from sparklog_server.broker.quorum import Quorum
 from sparklog_server.broker.quotas import ClientQuotas, WorkClock
-from sparklog_server.broker.replying import SESSION_TURN_BYTES, Replying
+from sparklog_server.broker.replying import SESSION_TURN_BYTES, TURN_BYTES, Replying
 from sparklog_server.broker.requests import NotServed, read_request
 from sparklog_server.broker.session import FLOWING, MUTING_SILENT, SILENT, Call, Encoded, Parked, Session, Wakeable, first_frame_bytes_max
 from sparklog_server.broker.standing import Standing
@@ -186,34 +186,25 @@ class Broker:
         except DecodeError as error:
             self._close(session, f"not a Kafka frame: {error}")
             return self._end_of_turn(now)
-        is_one, replied = len(frames) == 1, 0
         for frame in frames:
             if session.is_closing or self.is_stopping:
                 break  # what is appended after a stop would come behind the mark of a clean one
+            if self._replying.turn_bytes > SESSION_TURN_BYTES:
+                self._replying.rest(session)
             if session.is_muted:
                 session.backlog.append(memoryview(bytearray(frame)))
                 session.backlog_bytes += len(frame)
-            elif is_one:
-                self._serve(session, frame, now)
             else:
-                replied += self._serve_counted(session, frame, now)
-                if replied > SESSION_TURN_BYTES:
-                    self._replying.rest(session)
+                self._serve(session, frame, now)
         if framer.recycle() or session.backlog_bytes or session.held_bytes:
             self._memory.bound(session, self._close, self._mute)
         return self._end_of_turn(now)
 
-    def _serve_counted(self, session: Session, frame: memoryview, now: Instant) -> int:
-        """Run one request; gives the bytes of memory that its session was answered."""
-        begin = len(self._effects)
-        self._serve(session, frame, now)
-        return self._replying.count(session, self._effects, begin)
-
-    def unread(self, session_id: SessionId, size: int, now: Instant) -> list[Effect]:
-        """So many bytes of answers to this session wait in memory until its client reads them: more or fewer than when last told."""
+    def unread(self, session_id: SessionId, size: int, now: Instant, *, has_read: bool) -> list[Effect]:
+        """So many bytes of answers to this session wait in memory until its client reads them; whether it has read some since last told."""
         session = self._sessions.get(session_id)
         if session is not None:
-            self._replying.unread(session, size, now)
+            self._replying.unread(session, size, now, has_read=has_read)
         return self._end_of_turn(now)
 
     def disconnected(self, session_id: SessionId, now: Instant) -> list[Effect]:
@@ -222,7 +213,7 @@ class Broker:
         if session is not None:
             session.is_closing = True
             self._memory.released(session)
-            self._replying.memory.forget(session, now)
+            self._replying.memory.forget(session)
             for call in session.owed:
                 if call.waiting is not None:
                     call.waiting.abandoned()
@@ -322,7 +313,9 @@ class Broker:
             earliest = earlier(earliest, self._context.shards_deadline())
             if self._standing.again_at_us is not None:
                 earliest = earlier(earliest, self._standing.again_at_us)
-        return earlier(earlier(earliest, self._replying.deadline()), self.quotas.deadline())
+        if self._replying.yielding or self._replying.memory.is_short:
+            earliest = earlier(earliest, self._replying.deadline())
+        return earlier(earliest, self.quotas.deadline())
 
     # -- requests
 
@@ -378,14 +371,14 @@ class Broker:
             chunks = encode_reply(throttled, call.api_key, call.version, call.correlation_id)
             if not session.is_muted:
                 self._mute(session)  # the answer first, then the rest (KIP-219)
-        if len(chunks) > 1:
-            retain(chunks)
+        size = retain(chunks) if len(chunks) > 1 else len(chunks[0]) + CHUNK_BYTES
+        self._replying.turn_bytes += size
         if not session.owed:
             self._effects.append(Reply(session.id, chunks))
             return
         if call.waiting is None and call is not session.held_by:
             session.owed.append(call)
-        self._effects += self._replying.in_order(call, chunks, now)
+        self._effects += self._replying.in_order(call, chunks, size)
         if session.is_muted:
             self._resumable.append(session)
 
@@ -412,6 +405,7 @@ class Broker:
     def _end_of_turn(self, now: Instant) -> list[Effect]:
         """Whatever this turn has set in motion, until nothing moves: commits, wake-ups, resumed sessions, syncs."""
         context, partitions = self._context, self._partitions
+        memory, replies = self._memory, self._replying.memory
         while True:
             if partitions.released:
                 self._wake(now)
@@ -424,9 +418,9 @@ class Broker:
                     self._answer(call, answer, now)
             elif self._standing.has_failures:
                 self._standing.report_failures(now)
-            elif self._memory.has_readable:
-                self._resumable.extend(self._memory.take_readable())
-            elif self._replying.memory.has_readable:
+            elif memory.starved and memory.has_readable:
+                self._resumable.extend(memory.take_readable())
+            elif replies.fed or (replies.starved and not replies.is_short):
                 self._resumable.extend(self._replying.take_readable())
             elif self._resumable:
                 self._resume(self._resumable.pop(), now)
@@ -443,8 +437,10 @@ class Broker:
                     break
         if context.disconnects:
             self._disconnect()
-        for session, reason in self._replying.end_turn(now):
-            self._close(session, reason, is_at_once=True)
+        self._replying.turn_bytes = 0
+        if replies.is_short:
+            for session, reason in self._replying.take_excess(now):
+                self._close(session, reason, is_at_once=True)
         if self.is_stopping and not self.is_stopped and partitions.is_quiet and self._quorum.is_quiet and not context.jobs:
             self._quorum.close(now)
             partitions.close(now)
@@ -510,16 +506,17 @@ class Broker:
             return
         if len(session.owed) >= self._in_flight_max or session.throttled_until_us is not None or session.awaits_reader:
             return
-        if self._replying.is_turn_full:
-            self._replying.rest(session)
+        replying = self._replying
+        if replying.turn_bytes > TURN_BYTES:
+            replying.rest(session)
             return
-        session.is_muted, replied = False, 0
+        session.is_muted, turn_bytes_max = False, min(replying.turn_bytes + SESSION_TURN_BYTES, TURN_BYTES)
         while session.backlog and not session.is_muted and not session.is_closing and not self.is_stopping:
             frame = session.backlog.popleft()
             session.backlog_bytes -= len(frame)
-            replied += self._serve_counted(session, frame, now)
-            if replied > SESSION_TURN_BYTES or self._replying.is_turn_full:
-                self._replying.rest(session)
+            self._serve(session, frame, now)
+            if replying.turn_bytes > turn_bytes_max:
+                replying.rest(session)
         self._memory.count(session)
         if not session.is_muted and self._memory.starves(session):
             session.is_muted = True

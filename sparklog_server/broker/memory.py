@@ -18,9 +18,9 @@ _CLOSED_BEYOND: Final = 2
 
 class RequestMemory:
     """Invariants: `held_bytes` is the sum over the sessions' own; `_partial` has the sessions in the middle of a frame, eldest first;
-    `_starved` those of them that are not read on."""
+    `starved` those of them that are not read on: nobody is read again while it is empty."""
 
-    __slots__ = ("_partial", "_starved", "bytes_max", "copied_bytes", "held_bytes")
+    __slots__ = ("_partial", "bytes_max", "copied_bytes", "held_bytes", "starved")
 
     def __init__(self, bytes_max: int) -> None:
         """Zero or less is without limit."""
@@ -28,7 +28,7 @@ class RequestMemory:
         self.held_bytes = 0
         self.copied_bytes = 0  # which jobs work on
         self._partial: dict[Session, None] = {}
-        self._starved: dict[Session, None] = {}
+        self.starved: dict[Session, None] = {}
 
     @property
     def total_bytes(self) -> int:
@@ -80,25 +80,25 @@ class RequestMemory:
         session.backlog.clear()
         session.backlog_bytes = 0
         self.count(session)
-        self._starved.pop(session, None)
+        self.starved.pop(session, None)
 
     def starves(self, session: Session) -> bool:
         """Whether the session must not be read on now; if so, `take_readable` gives it back when it may."""
         if self.total_bytes <= self.bytes_max or session not in self._partial or next(iter(self._partial)) is session:
             return False
-        self._starved[session] = None
+        self.starved[session] = None
         return True
 
     @property
     def has_readable(self) -> bool:
         """Whether some that starved may be read again."""
-        return bool(self._starved) and (self.total_bytes <= self.bytes_max or next(iter(self._partial)) in self._starved)
+        return bool(self.starved) and (self.total_bytes <= self.bytes_max or next(iter(self._partial)) in self.starved)
 
     def take_readable(self) -> list[Session]:
         """Those that starved and may be read again."""
         if self.total_bytes <= self.bytes_max:
-            readable, self._starved = list(self._starved), {}
+            readable, self.starved = list(self.starved), {}
             return readable
         eldest = next(iter(self._partial))
-        del self._starved[eldest]
+        del self.starved[eldest]
         return [eldest]

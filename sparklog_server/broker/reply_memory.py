@@ -2,123 +2,119 @@
 
     total ≤ limit / 2   every session is served
     total > limit / 2   a session that holds replies is neither read nor served until it has read them; of the replies that are made over
-                        several turns only the eldest goes on; a session that reads nothing for 10 s is closed
-    total > limit       sessions are closed until it is not: first the one whose last read is longest ago, the last that read excepted
+                        several turns only the eldest goes on; a session that has replies to read and reads nothing for 10 s is closed
+    total > limit       while sessions hold more than limit / 2, the one whose last read is longest ago is closed, the last that read
+                        excepted; what is made over several turns is not theirs
 
 A session that reads its replies holds nothing, so what others hold never keeps it waiting. The exception lets one reply that is larger than
-the limit reach a client that reads it.
+the limit reach a client that reads it. A session whose replies all wait behind an earlier request has nothing to read.
 """
 
 import sys
 from typing import Final
 
-from sparklog.effects import Chunk, FileSlice
 from sparklog.model import Instant, Micros
 from sparklog_server.broker.session import Session
 
 STALLED_US: Final = 10_000_000
-CHUNK_BYTES: Final = 64
-"""What a chunk takes beside its bytes."""
 
 
 class ReplyMemory:
     """Invariants: `total_bytes` is the sum of `reply_bytes` over the sessions and of `built_bytes`; `_holders` has the sessions that hold
-    replies and when each last read, the one that read longest ago first; `_starved` those of them that are to be served again later, `_fed`
-    those that were among these and hold nothing any more.
+    replies, the one that read, or whose answers left, longest ago first; `_unread` those of them whose clients have replies to read and
+    when each last read, longest ago first; `starved` those that are to be served again later, `fed` those that were among these and hold
+    nothing any more. While `is_short`, sessions that hold replies are served no further. The broker asks for these at each turn, so they
+    are attributes.
     """
 
-    __slots__ = ("_fed", "_holders", "_limit", "_starved", "built_bytes", "total_bytes")
+    __slots__ = ("_holders", "_limit", "_unread", "built_bytes", "fed", "is_short", "starved", "total_bytes")
 
     def __init__(self, bytes_max: int) -> None:
         self._limit = bytes_max if bytes_max > 0 else sys.maxsize
         self.total_bytes = 0
+        self.is_short = False
         self.built_bytes = 0
-        self._holders: dict[Session, Micros] = {}
-        self._starved: dict[Session, None] = {}
-        self._fed: list[Session] = []
-
-    @property
-    def is_short(self) -> bool:
-        """Whether sessions that hold replies are served no further."""
-        return 2 * self.total_bytes > self._limit
+        self._holders: dict[Session, None] = {}
+        self._unread: dict[Session, Micros] = {}
+        self.starved: dict[Session, None] = {}
+        self.fed: list[Session] = []
 
     def build(self, size: int) -> None:
         """A reply that is being made has grown by `size` bytes."""
         self.built_bytes += size
-        self.total_bytes += size
+        self._grow(size)
 
-    def unread(self, session: Session, size: int, now: Instant) -> None:
-        """So many bytes of replies wait until the client of the session reads them."""
+    def _grow(self, size: int) -> None:
+        self.total_bytes += size
+        self.is_short = 2 * self.total_bytes > self._limit
+
+    def unread(self, session: Session, size: int, now: Instant, *, has_read: bool) -> None:
+        """So many bytes of replies wait until the client of the session reads them; whether it has read some since last told."""
         grown = size - session.unread_bytes
         session.unread_bytes = size
-        self._count(session, grown, now)
+        if has_read or not size:
+            self._unread.pop(session, None)
+        if size:
+            self._unread.setdefault(session, now.mono_us)
+        self._count(session, grown, is_read=has_read)
 
-    def owed(self, session: Session, grown: int, now: Instant) -> None:
+    def owed(self, session: Session, grown: int) -> None:
         """The answers of a session that wait behind an earlier request have grown by so many bytes."""
         session.owed_bytes += grown
-        self._count(session, grown, now)
+        self._count(session, grown, is_read=grown < 0)
 
-    def _count(self, session: Session, grown: int, now: Instant) -> None:
-        self.total_bytes += grown
-        if not session.reply_bytes:
+    def _count(self, session: Session, grown: int, *, is_read: bool) -> None:
+        self._grow(grown)
+        if is_read or not session.reply_bytes:
             self._holders.pop(session, None)
-            if session in self._starved:
-                del self._starved[session]
-                self._fed.append(session)
-        elif grown < 0 or session not in self._holders:
-            self._holders.pop(session, None)
-            self._holders[session] = now.mono_us
+        if session.reply_bytes:
+            self._holders.setdefault(session)
+        elif session in self.starved:
+            del self.starved[session]
+            self.fed.append(session)
 
     def starves(self, session: Session) -> bool:
         """Whether the session must not be served now; if so, `take_readable` gives it back when it may."""
         if not session.reply_bytes or not self.is_short:
             return False
-        self._starved[session] = None
+        self.starved[session] = None
         return True
 
-    def forget(self, session: Session, now: Instant) -> None:
+    def forget(self, session: Session) -> None:
         """The session is over."""
-        self._starved.pop(session, None)
+        self.starved.pop(session, None)
+        self._unread.pop(session, None)
         grown, session.unread_bytes, session.owed_bytes = -session.reply_bytes, 0, 0
-        self._count(session, grown, now)
-
-    @property
-    def has_readable(self) -> bool:
-        """Whether some that starved may be served again."""
-        return bool(self._fed) or (bool(self._starved) and not self.is_short)
+        self._count(session, grown, is_read=False)
 
     def take_readable(self) -> list[Session]:
         """Those that starved and may be served again."""
-        readable, self._fed = self._fed, []
+        readable, self.fed = self.fed, []
         if not self.is_short:
-            readable += self._starved
-            self._starved = {}
+            readable += self.starved
+            self.starved = {}
         return readable
 
     def take_excess(self, now: Instant) -> list[Session]:
-        """The sessions to close; each is counted until `forget`."""
-        if not self.is_short:
-            return []
-        closed, rest = [], self.total_bytes
-        for index, (session, read_us) in enumerate(self._holders.items()):
-            is_over = rest > self._limit and index + 1 < len(self._holders)
-            if not is_over and read_us + STALLED_US > now.mono_us:
+        """The sessions to close while memory `is_short`; each is counted until `forget`."""
+        closed: dict[Session, None] = {}
+        for session, read_us in self._unread.items():
+            if read_us + STALLED_US > now.mono_us:
                 break
-            closed.append(session)
-            rest -= session.reply_bytes
-        return closed
+            closed[session] = None
+        rest = self.total_bytes - sum(session.reply_bytes for session in closed)
+        limit = max(self._limit, self.built_bytes + self._limit // 2)
+        spared = next(reversed(self._holders), None)
+        for session in self._holders:
+            if rest <= limit or session is spared:
+                break
+            if session not in closed:
+                closed[session] = None
+                rest -= session.reply_bytes
+        return list(closed)
 
     def deadline(self) -> Micros | None:
         """When to ask again for sessions to close."""
-        if not self._holders or not self.is_short:
+        if not self._unread or not self.is_short:
             return None
-        return Micros(next(iter(self._holders.values())) + STALLED_US)
-
-
-def in_memory(chunks: list[Chunk]) -> int:
-    """The bytes of memory that chunks of a frame take; those of files take none."""
-    size = 0
-    for chunk in chunks:  # once for each answer, so in few steps
-        if type(chunk) is not FileSlice:
-            size += len(chunk) + CHUNK_BYTES
-    return size
+        return Micros(next(iter(self._unread.values())) + STALLED_US)

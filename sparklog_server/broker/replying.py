@@ -7,9 +7,9 @@ requests served in the next one.
 from collections.abc import Callable
 from typing import Final
 
-from sparklog.effects import Chunk, Effect, Reply
+from sparklog.effects import Chunk, Reply
 from sparklog.model import Instant, Micros
-from sparklog_server.broker.reply_memory import ReplyMemory, in_memory
+from sparklog_server.broker.reply_memory import ReplyMemory
 from sparklog_server.broker.session import Call, Session
 
 SESSION_TURN_BYTES: Final = 1 << 20
@@ -20,7 +20,7 @@ _LEFT: list[Chunk] = []
 
 
 class Replying:
-    """Invariant: a session that `awaits_reader` is muted, and is in `_yielding` or starves in `memory`.
+    """Invariant: a session that `awaits_reader` is muted, and is in `yielding` or starves in `memory`.
 
     `hold_up` is called when a session begins to hold replies, or holds none any more.
     """
@@ -29,60 +29,42 @@ class Replying:
         self.memory = ReplyMemory(bytes_max)
         self.hold_up: Callable[[Session], None] = lambda _session: None
         self._mute = mute
-        self._yielding: list[Session] = []  # answered so much in a turn that they go on in the next
-        self._turn_bytes = 0
+        self.yielding: list[Session] = []  # answered so much in a turn that they go on in the next
+        self.turn_bytes = 0  # of answers, since the turn began
 
-    @property
-    def is_turn_full(self) -> bool:
-        """Whether so much was answered in this turn that what need not be served now is not."""
-        return self._turn_bytes > TURN_BYTES
-
-    def end_turn(self, now: Instant) -> list[tuple[Session, str]]:
-        """What is answered from now on counts for the next turn; gives who is to be closed for holding replies, and the reason."""
-        self._turn_bytes = 0
-        if not self.memory.is_short:
-            return []
-        closed = self.memory.take_excess(now)
-        reason = f"its client has not read its replies, and replies hold {self.memory.total_bytes} bytes of memory"
-        for session in closed:
-            self.memory.forget(session, now)
-        return [(session, reason) for session in closed]
-
-    def count(self, session: Session, effects: list[Effect], begin: int) -> int:
-        """Count the effects from `begin` on for this turn; gives the bytes of memory that the session was answered in them."""
-        size = 0
-        for index in range(begin, len(effects)):
-            effect = effects[index]
-            if type(effect) is Reply and effect.session == session.id:
-                size += in_memory(effect.chunks)
-        self._turn_bytes += size
-        return size
+    def take_excess(self, now: Instant) -> list[tuple[Session, str]]:
+        """The sessions to close for the replies that they hold, and the reason."""
+        held = f"replies hold {self.memory.total_bytes} bytes of memory"
+        closed = [(session, f"{_held_by(session)}, and {held}") for session in self.memory.take_excess(now)]
+        for session, _ in closed:
+            self.memory.forget(session)
+        return closed
 
     def rest(self, session: Session) -> None:
         """Serve the session no further in this turn."""
         if not session.awaits_reader and not session.is_closing:
-            self._yielding.append(session)
+            self.yielding.append(session)
             self._await_reader(session)
 
-    def unread(self, session: Session, size: int, now: Instant) -> None:
-        """So many bytes of answers wait in memory until the client of the session reads them."""
-        self.memory.unread(session, size, now)
+    def unread(self, session: Session, size: int, now: Instant, *, has_read: bool) -> None:
+        """So many bytes of answers wait in memory until the client of the session reads them; whether it has read some since last told."""
+        self.memory.unread(session, size, now, has_read=has_read)
         self._changed(session)
 
-    def in_order(self, call: Call, chunks: list[Chunk], now: Instant) -> list[Reply]:
-        """The answers that may leave now that one of a session which owes some is known."""
+    def in_order(self, call: Call, chunks: list[Chunk], size: int) -> list[Reply]:
+        """The answers that may leave now that one of a session which owes some is known; it takes `size` bytes of memory."""
         session, owed = call.session, call.session.owed
         is_held, owed_before = owed[0] is not call, session.owed_bytes
         if is_held:
-            self.memory.owed(session, in_memory(chunks), now)
-        call.answer = chunks
+            self.memory.owed(session, size)
+        call.answer, call.answer_bytes = chunks, size
         call.waiting = None  # which knows the call: a ring would have to be found by the collector
         if call is session.held_by:
             session.held_by = None
         replies: list[Reply] = []
         while owed and (answer := owed[0].answer) is not None:
             if owed[0] is not call:
-                self.memory.owed(session, -in_memory(answer), now)
+                self.memory.owed(session, -owed[0].answer_bytes)
             owed.popleft().answer = _LEFT
             replies.append(Reply(session.id, answer))
         if session.owed_bytes != owed_before:
@@ -101,9 +83,9 @@ class Replying:
 
     def take_rested(self) -> list[Session]:
         """Those that go on after a turn of others, unless their clients have replies to read first."""
-        if not self._yielding:
+        if not self.yielding:
             return []
-        yielding, self._yielding = self._yielding, []
+        yielding, self.yielding = self.yielding, []
         rested = [session for session in yielding if not session.is_closing and not self.memory.starves(session)]
         return _readable(rested)
 
@@ -113,7 +95,11 @@ class Replying:
 
     def deadline(self) -> Micros | None:
         """When to ask again who goes on, or is to be closed."""
-        return Micros(0) if self._yielding else self.memory.deadline()
+        return Micros(0) if self.yielding else self.memory.deadline()
+
+
+def _held_by(session: Session) -> str:
+    return "its client has not read its replies" if session.unread_bytes else "its replies wait behind an earlier request"
 
 
 def _readable(sessions: list[Session]) -> list[Session]:

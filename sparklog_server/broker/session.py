@@ -26,8 +26,8 @@ Used = tuple[int, int, int]
 class Call(msgspec.Struct, eq=False):
     """One request on its way: where its answer goes and how it is to be written.
 
-    `answer` is None until it is known, and empty once it has left. `waiting` is what a parked request waits by, `used` what counts
-    towards the quotas of its client.
+    `answer` is None until it is known, and empty once it has left; it takes `answer_bytes` of memory. `waiting` is what a parked request
+    waits by, `used` what counts towards the quotas of its client.
     """
 
     session: "Session"
@@ -36,6 +36,7 @@ class Call(msgspec.Struct, eq=False):
     correlation_id: int
     client_id: str | None
     answer: list[Chunk] | None = None
+    answer_bytes: int = 0
     waiting: "Waiting | None" = None
     used: "Used | None" = None
 

@@ -14,9 +14,8 @@ import socket
 from collections.abc import Callable
 from typing import Final, Protocol, cast
 
-from sparklog.effects import Chunk, FileSlice, Sliceable, Steps, release
+from sparklog.effects import CHUNK_BYTES, Chunk, FileSlice, Sliceable, Steps, release
 from sparklog.model import SessionId
-from sparklog_server.broker.reply_memory import in_memory
 from sparklog_server.daemon.page_cache import is_resident, read_ahead, read_if_resident
 from sparklog_server.daemon.reactor import PEER_CLOSED, READ, WRITE, Reactor
 from sparklog_server.disk.door import StorageError
@@ -37,7 +36,7 @@ MORE: Final[int] = getattr(socket, "MSG_MORE", 0)
 
 class Owner(Protocol):
     """What a connection tells: bytes may have come, the connection is no more, its peer has read something, so many bytes of memory wait
-    until it does, a file must be read beside the loop first.
+    until it does (and whether the socket has taken some since), a file must be read beside the loop first.
 
     `turn_bytes` is how much of a file may go out before others have their turn.
     """
@@ -48,7 +47,7 @@ class Owner(Protocol):
     def readable(self, connection: "Connection") -> None: ...
     def lost(self, connection: "Connection", failure: str) -> None: ...
     def taken(self, connection: "Connection") -> None: ...
-    def unread(self, connection: "Connection", size: int) -> None: ...
+    def unread(self, connection: "Connection", size: int, *, has_read: bool) -> None: ...
     def read_ahead(self, steps: Steps[bool], done: Callable[[object], None]) -> None: ...
     def unreadable(self, file: Sliceable, error: StorageError) -> None: ...
 
@@ -65,8 +64,9 @@ class OpenFile(Protocol):
 class Connection:
     """A non-blocking socket and what waits to be sent on it.
 
-    `_waiting` begins with the first unsent byte: a chunk sent in part is replaced by its rest. Once closed, nothing is sent or received,
-    and `Owner.lost` has been told, exactly once.
+    `_waiting` begins with the first unsent byte: a chunk sent in part is replaced by its rest, and `_sent_bytes` of it are held all the
+    same. `_waiting_bytes` is the sum of what waits, `_sliced_bytes` that of its slices. Once closed, nothing is sent or received, and
+    `Owner.lost` has been told, exactly once.
     """
 
     __slots__ = (
@@ -80,8 +80,11 @@ class Connection:
         "_owner",
         "_reactor",
         "_resident_limit",
+        "_sent_bytes",
+        "_sliced_bytes",
         "_unread_bytes",
         "_waiting",
+        "_waiting_bytes",
         "active_us",
         "is_half_closed",
         "listener",
@@ -100,6 +103,7 @@ class Connection:
         self._reactor = reactor
         self._owner = owner
         self._waiting: list[Chunk] = []
+        self._waiting_bytes = self._sliced_bytes = self._sent_bytes = 0
         self._unread_bytes = 0  # as last told
         self._events = READ
         # Of the first waiting slice's file: below this position it is in the page cache.
@@ -116,6 +120,11 @@ class Connection:
         """Send these after what waits already, from the next `flush` on; their slices are retained, and released when they are sent."""
         if self._is_open:
             self._waiting += chunks
+            for chunk in chunks:
+                size = len(chunk)
+                self._waiting_bytes += size
+                if type(chunk) is FileSlice:
+                    self._sliced_bytes += size
         else:
             release(chunks)
 
@@ -175,7 +184,7 @@ class Connection:
             # Broken, and we do not read now: the kernel would report it for ever.
             self.close()
 
-    def _settle(self) -> None:
+    def _settle(self, *, has_sent: bool = False) -> None:
         """Watch for what can be done next, or close if nothing can."""
         if not self._is_open:
             return
@@ -184,7 +193,7 @@ class Connection:
             self.close()
             return
         events = 0
-        if not (self._is_muted or self._is_closing or (waiting and _exceeds(waiting, self._owner.unsent_bytes_max))):
+        if not (self._is_muted or self._is_closing or self._waiting_bytes > self._owner.unsent_bytes_max):
             events |= READ
         elif not self.is_half_closed:
             events |= PEER_CLOSED
@@ -194,22 +203,19 @@ class Connection:
             self._events = events
             self._reactor.change(self.socket.fileno(), events)
         if waiting or self._unread_bytes:
-            self._tell_unread()
+            self._tell_unread(has_sent=has_sent)
 
-    def _tell_unread(self) -> None:
-        waiting = self._waiting
-        size = in_memory(waiting)
-        if waiting and type(waiting[0]) is memoryview:
-            size += memoryview(waiting[0].obj).nbytes - len(waiting[0])  # sent in part, and held whole
+    def _tell_unread(self, *, has_sent: bool) -> None:
+        size = self._waiting_bytes - self._sliced_bytes + self._sent_bytes + CHUNK_BYTES * len(self._waiting)
         if size < UNREAD_BYTES_MIN:
             size = 0
-        if size != self._unread_bytes:
+        if size != self._unread_bytes or (has_sent and size):
             self._unread_bytes = size
-            self._owner.unread(self, size)
+            self._owner.unread(self, size, has_read=has_sent)
 
     def _send(self) -> None:
         """Send what the socket takes now; the reactor sees to the rest."""
-        waiting = self._waiting
+        waiting, waiting_bytes = self._waiting, self._waiting_bytes
         try:
             if len(waiting) == 1 and type(waiting[0]) is bytes:
                 # The common case, one small reply: one system call and no lists.
@@ -226,7 +232,7 @@ class Connection:
                 self._owner.unreadable(unread.file, _unreadable(unread, error))
         except StorageError as error:
             self.close(str(error))
-        self._settle()
+        self._settle(has_sent=self._waiting_bytes < waiting_bytes)
 
     def _send_first(self) -> int:
         """Send the first slice, or what can be gathered; returns what that costs of the turn's budget: all once the socket is full."""
@@ -251,6 +257,7 @@ class Connection:
                 if len(content) < chunk.length:
                     raise _cut(chunk)
                 waiting[index] = content
+                self._sliced_bytes -= chunk.length
                 chunk.file.release()
                 chunk = content
             gathered.append(chunk)
@@ -279,6 +286,8 @@ class Connection:
         sent = os.sendfile(self.socket.fileno(), descriptor, first.position, length)
         if sent == 0:
             raise _cut(first)
+        self._waiting_bytes -= sent
+        self._sliced_bytes -= sent
         if sent == first.length:
             del self._waiting[0]
             self._resident_limit = 0
@@ -290,6 +299,7 @@ class Connection:
     def _drop(self, sent: int) -> None:
         """Forget the first `sent` bytes of what waits, none of which lies in a slice."""
         waiting = self._waiting
+        self._waiting_bytes -= sent
         whole = 0
         for chunk in waiting:
             size = len(chunk)
@@ -299,9 +309,12 @@ class Connection:
             whole += 1
             if not sent:
                 break
-        del waiting[:whole]
         self._resident_limit = 0
+        if whole:
+            del waiting[:whole]
+            self._sent_bytes = 0
         if sent:
+            self._sent_bytes += sent
             first = waiting[0]
             assert not isinstance(first, FileSlice)
             waiting[0] = memoryview(first)[sent:]
@@ -362,12 +375,3 @@ def _cut(part: FileSlice) -> StorageError:
     """The promised length cannot be kept: the file ends within the slice."""
     file = cast(OpenFile, part.file)
     return StorageError(file.path, "send", f"the file ends within [{part.position}, {part.position + part.length})")
-
-
-def _exceeds(chunks: list[Chunk], limit: int) -> bool:
-    total = 0
-    for chunk in chunks:
-        total += len(chunk)
-        if total > limit:
-            return True
-    return False

@@ -37,7 +37,7 @@ class Serving(Protocol):
     def connected(self, session_id: SessionId, listener: str, peer_address: str, now: Instant) -> list[Effect]: ...
     def buffer(self, session_id: SessionId) -> memoryview: ...
     def receive(self, session_id: SessionId, size: int, now: Instant) -> list[Effect]: ...
-    def unread(self, session_id: SessionId, size: int, now: Instant) -> list[Effect]: ...
+    def unread(self, session_id: SessionId, size: int, now: Instant, *, has_read: bool) -> list[Effect]: ...
     def disconnected(self, session_id: SessionId, now: Instant) -> list[Effect]: ...
     def has_request_in_flight(self, session_id: SessionId) -> bool: ...
     def take_mute_changes(self) -> list[tuple[SessionId, bool]]: ...
@@ -89,7 +89,7 @@ class Pump:
         self._syncer = Syncer(disk, reactor.post, self._synced)
         self._last_session = 0
         self._lost: list[SessionId] = []
-        self._unread: dict[SessionId, int] = {}  # not yet told to the broker
+        self._unread: dict[SessionId, tuple[int, bool]] = {}  # not yet told to the broker
         self._is_in_turn = False
 
     # -- the broker's life and time
@@ -174,9 +174,10 @@ class Pump:
         """The peer has read some of what waited for it."""
         connection.active_us = time.monotonic_ns() // 1000
 
-    def unread(self, connection: Connection, size: int) -> None:
+    def unread(self, connection: Connection, size: int, *, has_read: bool) -> None:
         """So many bytes of memory wait to be read by the peer: the broker hears of it as of a connection that has closed."""
-        self._unread[connection.session] = size
+        _, had_read = self._unread.get(connection.session, (0, False))
+        self._unread[connection.session] = size, has_read or had_read
         if not self._is_in_turn:
             self._carry_out([], read_clock())
 
@@ -245,8 +246,8 @@ class Pump:
                 if session in self.connections:
                     self.connections[session].mute(is_muted=is_muted)
             if self._unread:
-                session, size = self._unread.popitem()
-                effects = self._broker.unread(session, size, now)
+                session, (size, has_read) = self._unread.popitem()
+                effects = self._broker.unread(session, size, now, has_read=has_read)
             elif self._lost:
                 effects = self._broker.disconnected(self._lost.pop(), now)
             else:

@@ -49,10 +49,17 @@ class SimulatedConnection:
 
     def send(self, request: Message, version: int, reply: type[Message] | None) -> None:
         """Send a request; `reply` is the class of its answer, None if there will be none."""
-        self._correlation_id += 1
-        if reply is not None:
-            self._expected.append((self._correlation_id, reply, version))
-        self.send_bytes(b"".join(_bytes_of(chunk) for chunk in encode_request(request, version, self._correlation_id, self._client_id)))
+        self.send_together([request], version, reply)
+
+    def send_together(self, requests: Sequence[Message], version: int, reply: type[Message] | None) -> None:
+        """Send requests of one kind in one piece."""
+        frames: list[Chunk] = []
+        for request in requests:
+            self._correlation_id += 1
+            if reply is not None:
+                self._expected.append((self._correlation_id, reply, version))
+            frames += encode_request(request, version, self._correlation_id, self._client_id)
+        self.send_bytes(b"".join(map(_bytes_of, frames)))
 
     def send_bytes(self, data: bytes) -> None:
         """Send any bytes at all."""

@@ -4,10 +4,13 @@ import pytest
 
 from sparklog.errors import ErrorCode
 from sparklog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from sparklog.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResponse
 from sparklog.wire.messages.fetch import FetchResponse
 from sparklog.wire.messages.produce import ProduceResponse
 from tests.broker.world import ACKS_ALL, FETCH_BY_NAME, PRODUCE_BY_NAME, World, fetch, fetched, produce, produced
 
+COUNT = 50
+"""Requests that are answered with more than a session gets in one turn, and no more than may be unanswered."""
 VERSIONS = ApiVersionsRequest(client_software_name="test", client_software_version="1")
 
 
@@ -141,6 +144,21 @@ def test_the_settings_that_bound_a_session_let_its_requests_run_in_the_end() -> 
         client.send(produce("t", world.batch(b"a"), acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse)
     world.settle()
     assert [produced(reply) for reply in client.replies] == [(0, offset) for offset in range(50)]
+
+
+@pytest.mark.parametrize("is_behind_a_parked_request", [False, True])
+def test_a_session_that_is_answered_much_in_a_turn_goes_on_in_the_next(world: World, is_behind_a_parked_request: bool) -> None:
+    client = world.node.connect()
+    world.create(client, "t")
+    client.replies.clear()
+    if is_behind_a_parked_request:
+        client.send(produce("t", world.batch(b"a"), acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse)
+    broker = DescribeConfigsResource(resource_type=4, resource_name="1", configuration_keys=None)
+    client.send_together([DescribeConfigsRequest([broker], include_documentation=True)] * COUNT, 4, DescribeConfigsResponse)
+    assert world.node.running.request_bytes > 0
+    world.settle()
+    assert len(client.replies) == COUNT + is_behind_a_parked_request
+    assert world.node.running.request_bytes == 0
 
 
 def test_bytes_behind_a_request_are_passed_over_as_kafka_does(world: World) -> None:

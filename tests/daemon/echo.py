@@ -29,6 +29,7 @@ class Echo:
         self.finished_results: list[object] = []
         self.answered = 0
         self.unread_bytes: dict[SessionId, int] = {}
+        self.reads = 0  # how often it was told that a client has read
         self._file = file
         self._buffer = bytearray(1 << 18)
         self._mute_changes: list[tuple[SessionId, bool]] = []
@@ -53,8 +54,9 @@ class Echo:
             effects += self._answer(session_id, *line.split(b" "))
         return effects
 
-    def unread(self, session_id: SessionId, size: int, now: Instant) -> list[Effect]:
+    def unread(self, session_id: SessionId, size: int, now: Instant, *, has_read: bool) -> list[Effect]:
         self.unread_bytes[session_id] = size
+        self.reads += has_read
         return []
 
     def disconnected(self, session_id: SessionId, now: Instant) -> list[Effect]:

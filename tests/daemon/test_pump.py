@@ -2,10 +2,12 @@
 
 import contextlib
 import os
+import socket
 from pathlib import Path
 
 import pytest
 
+from sparklog.effects import CHUNK_BYTES
 from sparklog.model import SessionId
 from sparklog_server.daemon.connection import GATHERED_CHUNKS_MAX, GATHERED_SLICE_BYTES_MAX, READ_BEYOND_BYTES
 from sparklog_server.disk.os_disk import OPEN_FILES_MAX
@@ -86,6 +88,63 @@ def test_a_slow_reader_is_not_read_until_it_has_taken_what_waits_for_it(rig: Rig
     assert rig.broker.answered == 2
 
 
+def test_what_waits_is_counted_once_however_often_more_is_queued(rig: Rig) -> None:
+    class Counted(bytes):
+        count = 0
+
+        def __len__(self) -> int:
+            Counted.count += 1
+            return super().__len__()
+
+    rig.client()
+    (connection,) = rig.pump.connections.values()
+    connection.queue([bytes(8 * MIB)])
+    connection.flush()
+    for _ in range(100):
+        connection.queue([Counted(b"reply")])
+        connection.flush()
+    assert Counted.count <= 100
+    assert rig.broker.unread_bytes[connection.session] >= 8 * MIB + 500
+
+
+def test_memory_that_replies_hold_is_told_while_a_slice_is_sent_and_after_it(rig: Rig) -> None:
+    rig.file.append(bytes(8 * MIB))
+    client = rig.client()
+    client.sendall(b"slice 0 %d\nslice 0 100\necho %s\n" % (8 * MIB, b"x" * 4096))
+    rig.turn()
+    told = 4 * CHUNK_BYTES + len(HEADER) + 4096
+    assert rig.broker.unread_bytes == {SessionId(1): told}
+    length = 8 * MIB + 100 + 4096 + 2 * len(HEADER)
+    assert len(rig.exchange(client, b"", length)) == length
+    assert rig.broker.unread_bytes == {SessionId(1): 0}
+
+
+def test_a_slow_reader_of_one_large_reply_is_told_to_the_broker_each_time_it_has_read(rig: Rig) -> None:
+    client = rig.client()
+    (connection,) = rig.pump.connections.values()
+    connection.queue([bytes(8 * MIB)])
+    connection.flush()
+    rig.broker.reads = 0
+    rig.turn()
+    assert (rig.broker.reads, rig.broker.unread_bytes[connection.session] >= 8 * MIB) == (0, True)
+    for reads in range(1, 4):
+        while client_takes(client):
+            pass
+        rig.turn()
+        assert (rig.broker.reads, rig.broker.unread_bytes[connection.session] >= 8 * MIB) == (reads, True)
+
+
+def test_a_client_for_which_more_replies_are_queued_has_not_read(rig: Rig) -> None:
+    rig.client()
+    (connection,) = rig.pump.connections.values()
+    connection.queue([bytes(8 * MIB)])
+    connection.flush()
+    rig.broker.reads = 0
+    connection.queue([bytes(MIB)])
+    connection.flush()
+    assert (rig.broker.reads, rig.broker.unread_bytes[connection.session] >= 9 * MIB) == (0, True)
+
+
 def test_a_closed_file_gives_its_descriptor_back_with_the_last_byte_that_is_sent(rig: Rig) -> None:
     rig.file.append(bytes(8 * MIB))
     client = rig.client()
@@ -124,6 +183,13 @@ def test_the_reader_of_the_file_that_was_closed_first_makes_way_for_those_of_man
         other.close()
     assert len(rig.exchange(client, b"", 8 * MIB)) < 8 * MIB
     assert rig.lines == ["reply-broken-off"]
+
+
+def client_takes(client: socket.socket) -> int:
+    """The bytes that were there to be read, without waiting; at most 1 MiB of them."""
+    with contextlib.suppress(BlockingIOError):
+        return len(client.recv(MIB))
+    return 0
 
 
 def unlinked(path: str) -> int:
