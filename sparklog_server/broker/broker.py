@@ -180,9 +180,10 @@ class Broker:
     def receive(self, session_id: SessionId, size: int, now: Instant) -> list[Effect]:
         """`size` bytes were put into `buffer(session_id)`."""
         session = self._sessions[session_id]
-        framer = session.framer
+        if session.is_closing:
+            return self._end_of_turn(now)
         try:
-            frames = framer.received(size)
+            frames = session.framer.received(size)
         except DecodeError as error:
             self._close(session, f"not a Kafka frame: {error}")
             return self._end_of_turn(now)
@@ -199,8 +200,8 @@ class Broker:
                 replied += self._serve_counted(session, frame, now)
                 if replied > SESSION_TURN_BYTES:
                     self._replying.rest(session)
-        if framer.recycle() or session.backlog_bytes or session.held_bytes:
-            self._memory.bound(session, self._close, self._mute)
+        if session.framer.recycle() or session.backlog_bytes or session.held_bytes:
+            self._memory.bound(session, now, self._close, self._mute)
         return self._end_of_turn(now)
 
     def _serve_counted(self, session: Session, frame: memoryview, now: Instant) -> int:
@@ -305,6 +306,7 @@ class Broker:
         if not self.is_stopping:
             self._context.tick_shards(now)
             self._standing.tick(now)
+        self._memory.close_stalled(now, self._close)
         deadline = self._quorum.deadline()
         if deadline is not None and deadline <= now.mono_us:
             self._effects.extend(self._quorum.tick(now))
@@ -315,13 +317,11 @@ class Broker:
         timers = self._context.timers
         while timers and (timers[0][2].call.answer is not None or timers[0][2].call.session.is_closing):
             heappop(timers)
-        earliest = earlier(self._quorum.deadline(), self._partitions.deadline())
+        earliest = earlier(earlier(self._quorum.deadline(), self._partitions.deadline()), self._memory.deadline())
         if timers:
             earliest = earlier(earliest, timers[0][0])
         if not self.is_stopping:
-            earliest = earlier(earliest, self._context.shards_deadline())
-            if self._standing.again_at_us is not None:
-                earliest = earlier(earliest, self._standing.again_at_us)
+            earliest = earlier(earlier(earliest, self._context.shards_deadline()), self._standing.again_at_us)
         return earlier(earlier(earliest, self._replying.deadline()), self.quotas.deadline())
 
     # -- requests
@@ -425,7 +425,7 @@ class Broker:
             elif self._standing.has_failures:
                 self._standing.report_failures(now)
             elif self._memory.has_readable:
-                self._resumable.extend(self._memory.take_readable())
+                self._resumable.extend(self._memory.take_readable(now))
             elif self._replying.memory.has_readable:
                 self._resumable.extend(self._replying.take_readable())
             elif self._resumable:
@@ -520,7 +520,7 @@ class Broker:
             replied += self._serve_counted(session, frame, now)
             if replied > SESSION_TURN_BYTES or self._replying.is_turn_full:
                 self._replying.rest(session)
-        self._memory.count(session)
+        self._memory.count(session, now)
         if not session.is_muted and self._memory.starves(session):
             session.is_muted = True
         elif not session.is_muted:
