@@ -41,7 +41,8 @@ MEMORY = [
     Limit(
         "queued.max.request.bytes",
         "Requests that are only partly here, behind a muted session or in a job, over all sessions. Beyond it only the oldest unfinished "
-        "request is read on; beyond twice as much, which the sum below counts, the youngest session that adds is disconnected.",
+        "request is read on, and its session is disconnected if it does not grow for 10 s; beyond twice as much, "
+        "which the sum below counts, the youngest session that adds is disconnected.",
         memory=2,
     ),
     Limit(

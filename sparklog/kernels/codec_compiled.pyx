@@ -137,6 +137,7 @@ cdef enum:
     VIEW_COST = 256
     TAG_COST = 64
     INLINE_BYTES = 1024
+    WRITTEN_AT_ONCE = 1024  # elements of an array, 0.3 ms: then another thread may run that waits for the interpreter
 
 # By code: the bytes that a value takes at least on the wire, and in memory if its size is fixed.
 cdef Py_ssize_t* MINIMAL_BYTES = [1, 1, 2, 2, 4, 4, 8, 8, 16, 2, 1, 4, 1, 4, 1, 4, 1, 0, 1, 0, 0]
@@ -769,8 +770,13 @@ cdef int write_array(Operation* operation, PyObject* value, Writer* writer) noex
     index = 0
     while status == 0 and index < PySequence_Fast_GET_SIZE(items):
         item = PySequence_Fast_GET_ITEM(items, index)
+        Py_INCREF(item)  # another thread may change the list meanwhile
         status = write_struct(element, item, writer) if is_struct else write_value(&element.operations[0], item, writer)
+        Py_DECREF(item)
         index += 1
+        if (index & (WRITTEN_AT_ONCE - 1)) == 0 and status == 0:
+            with nogil:
+                pass
     Py_DECREF(items)
     return status
 

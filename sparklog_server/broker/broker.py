@@ -180,9 +180,10 @@ class Broker:
     def receive(self, session_id: SessionId, size: int, now: Instant) -> list[Effect]:
         """`size` bytes were put into `buffer(session_id)`."""
         session = self._sessions[session_id]
-        framer = session.framer
+        if session.is_closing:
+            return self._end_of_turn(now)
         try:
-            frames = framer.received(size)
+            frames = session.framer.received(size)
         except DecodeError as error:
             self._close(session, f"not a Kafka frame: {error}")
             return self._end_of_turn(now)
@@ -196,8 +197,8 @@ class Broker:
                 session.backlog_bytes += len(frame)
             else:
                 self._serve(session, frame, now)
-        if framer.recycle() or session.backlog_bytes or session.held_bytes:
-            self._memory.bound(session, self._close, self._mute)
+        if session.framer.recycle() or session.backlog_bytes or session.held_bytes:
+            self._memory.bound(session, now, self._close, self._mute)
         return self._end_of_turn(now)
 
     def unread(self, session_id: SessionId, size: int, now: Instant, *, has_read: bool) -> list[Effect]:
@@ -296,6 +297,7 @@ class Broker:
         if not self.is_stopping:
             self._context.tick_shards(now)
             self._standing.tick(now)
+        self._memory.close_stalled(now, self._close)
         deadline = self._quorum.deadline()
         if deadline is not None and deadline <= now.mono_us:
             self._effects.extend(self._quorum.tick(now))
@@ -313,6 +315,8 @@ class Broker:
             earliest = earlier(earliest, self._context.shards_deadline())
             if self._standing.again_at_us is not None:
                 earliest = earlier(earliest, self._standing.again_at_us)
+        if self._memory.starved:
+            earliest = earlier(earliest, self._memory.deadline())
         if self._replying.yielding or self._replying.memory.is_short:
             earliest = earlier(earliest, self._replying.deadline())
         return earlier(earliest, self.quotas.deadline())
@@ -419,7 +423,7 @@ class Broker:
             elif self._standing.has_failures:
                 self._standing.report_failures(now)
             elif memory.starved and memory.has_readable:
-                self._resumable.extend(memory.take_readable())
+                self._resumable.extend(memory.take_readable(now))
             elif replies.fed or (replies.starved and not replies.is_short):
                 self._resumable.extend(self._replying.take_readable())
             elif self._resumable:
@@ -517,7 +521,7 @@ class Broker:
             self._serve(session, frame, now)
             if replying.turn_bytes > turn_bytes_max:
                 replying.rest(session)
-        self._memory.count(session)
+        self._memory.count(session, now)
         if not session.is_muted and self._memory.starves(session):
             session.is_muted = True
         elif not session.is_muted:

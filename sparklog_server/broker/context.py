@@ -179,7 +179,7 @@ class Context:
         job: Callable[[], object],
         finished: Callable[[object, Instant], Message | Encoded | Parked],
         *,
-        copies: Sequence[bytearray] = (),
+        copies: Sequence[bytearray | memoryview] = (),
         in_steps: bool = False,
         memory_bytes: int = 0,
         without_memory: object = None,
@@ -189,16 +189,27 @@ class Context:
         `copies` is all that the job holds of the request's bytes: the buffers they came in are filled anew meanwhile. `memory_bytes` is
         what it makes beside them at most. `without_memory` is its result if memory runs out; if None, the session is closed then.
         """
-        assert not any(copy is buffer for copy in copies for buffer in self._receive_buffers), "a job may not hold the receive buffer"
+        assert not any(self._is_received_in(copy) for copy in copies), "a job may not hold the receive buffer"
         ticket = self._tickets()
         copied_bytes = sum(map(len, copies))
         self._memory.copied_bytes += copied_bytes
         self.jobs[ticket] = RequestJob(call, finished, copied_bytes, without_memory)
         self.effects.append(Run(job, ticket, in_steps, session=call.session.id, memory_bytes=memory_bytes))
 
+    def _is_received_in(self, part: bytearray | memoryview) -> bool:
+        """Whether the buffer of these bytes is one that further requests are received in."""
+        content = part.obj if isinstance(part, memoryview) else part
+        return any(content is buffer for buffer in self._receive_buffers)
+
+    def kept(self, parts: Sequence[memoryview]) -> Sequence[bytearray | memoryview]:
+        """Parts of a request as a job may hold them: copied, unless they are nearly all of a buffer that nothing else is received in."""
+        if self._is_received_in(parts[0]) or 10 * sum(map(len, parts)) < 9 * memoryview(parts[0].obj).nbytes:
+            return [bytearray(part) for part in parts]
+        return parts
+
     def hold(self, copies: Sequence[bytearray]) -> int:
         """Count what a parked request holds of its bytes, and give how many: the buffers they came in are filled anew meanwhile."""
-        assert not any(copy is buffer for copy in copies for buffer in self._receive_buffers), "nothing parked may hold the receive buffer"
+        assert not any(self._is_received_in(copy) for copy in copies), "nothing parked may hold the receive buffer"
         size = sum(map(len, copies))
         self._memory.copied_bytes += size
         return size

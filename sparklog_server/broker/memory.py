@@ -1,7 +1,8 @@
 """The memory that requests hold between turns: frames that are only partly here, frames behind a muted session, copies that jobs work on.
 
     total ≤ limit       everybody is read
-    total > limit       who is in the middle of a frame is not read on, but for the eldest of them: its frame comes to an end
+    total > limit       who is in the middle of a frame is not read on, but for the eldest of them: its frame comes to an end, or
+                        the session is closed once its frame has not grown for 10 s
     total > 2 × limit   the session that adds to it is closed, or the youngest frame's if that session has the eldest
 
 Frames that arrive whole and are served at once hold nothing, so what others hold never keeps them waiting.
@@ -11,14 +12,17 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
+from sparklog.model import Instant, Micros
 from sparklog_server.broker.session import Session
 
 _CLOSED_BEYOND: Final = 2
+STALLED_US: Final = 10_000_000
+"""The buffer of a frame grows by as much as has arrived, at most by 4 MiB, so a session that sends a byte now and then stalls too."""
 
 
 class RequestMemory:
-    """Invariants: `held_bytes` is the sum over the sessions' own; `_partial` has the sessions in the middle of a frame, eldest first;
-    `starved` those of them that are not read on: nobody is read again while it is empty."""
+    """Invariants: `held_bytes` is the sum over the sessions' own; `_partial` has the sessions in the middle of a frame, eldest first,
+    and when the buffer of each last grew or it was read on; `starved` those of them that are not read on, empty in nearly every turn."""
 
     __slots__ = ("_partial", "bytes_max", "copied_bytes", "held_bytes", "starved")
 
@@ -27,7 +31,7 @@ class RequestMemory:
         self.bytes_max = bytes_max if bytes_max > 0 else sys.maxsize
         self.held_bytes = 0
         self.copied_bytes = 0  # which jobs work on
-        self._partial: dict[Session, None] = {}
+        self._partial: dict[Session, Micros] = {}
         self.starved: dict[Session, None] = {}
 
     @property
@@ -50,9 +54,9 @@ class RequestMemory:
         youngest = next(reversed(self._partial))
         return None if youngest is session else youngest
 
-    def bound(self, session: Session, close: Callable[[Session, str], None], mute: Callable[[Session], None]) -> None:
+    def bound(self, session: Session, now: Instant, close: Callable[[Session, str], None], mute: Callable[[Session], None]) -> None:
         """Count what the session holds after it has sent something; close who is in excess, and read it no further if all hold too much."""
-        self.count(session)
+        self.count(session, now)
         if not session.held_bytes or session.is_closing:
             return
         while (excess := self.excess(session)) is not None and not excess.is_closing:
@@ -61,7 +65,20 @@ class RequestMemory:
         if not session.is_closing and not session.is_muted and self.starves(session):
             mute(session)
 
-    def count(self, session: Session) -> None:
+    def close_stalled(self, now: Instant, close: Callable[[Session, str], None]) -> None:
+        """Close the session with the eldest frame if it has stalled while others wait for it."""
+        deadline = self.deadline()
+        if deadline is not None and deadline <= now.mono_us:
+            held = f"requests hold {self.total_bytes} bytes, where queued.max.request.bytes is {self.bytes_max}"
+            close(next(iter(self._partial)), f"{held}: the frame that others wait for has not grown for {STALLED_US // 1_000_000} s")
+
+    def deadline(self) -> Micros | None:
+        """When the eldest frame has stalled, if it does not grow before; None while no session waits for it."""
+        if not self.starved or self.total_bytes <= self.bytes_max:
+            return None
+        return Micros(next(iter(self._partial.values())) + STALLED_US)
+
+    def count(self, session: Session, now: Instant) -> None:
         """Take down what the session holds now."""
         framed = session.framer.held_bytes
         held = framed + session.backlog_bytes
@@ -70,7 +87,7 @@ class RequestMemory:
         self.held_bytes += held - session.held_bytes
         session.held_bytes = held
         if framed:
-            self._partial.setdefault(session)
+            self._partial[session] = now.mono_us
         else:
             self._partial.pop(session, None)
 
@@ -79,7 +96,9 @@ class RequestMemory:
         session.framer.release()
         session.backlog.clear()
         session.backlog_bytes = 0
-        self.count(session)
+        self.held_bytes -= session.held_bytes
+        session.held_bytes = 0
+        self._partial.pop(session, None)
         self.starved.pop(session, None)
 
     def starves(self, session: Session) -> bool:
@@ -94,11 +113,12 @@ class RequestMemory:
         """Whether some that starved may be read again."""
         return bool(self.starved) and (self.total_bytes <= self.bytes_max or next(iter(self._partial)) in self.starved)
 
-    def take_readable(self) -> list[Session]:
+    def take_readable(self, now: Instant) -> list[Session]:
         """Those that starved and may be read again."""
         if self.total_bytes <= self.bytes_max:
             readable, self.starved = list(self.starved), {}
-            return readable
-        eldest = next(iter(self._partial))
-        del self.starved[eldest]
-        return [eldest]
+        else:
+            readable = [next(iter(self._partial))]
+            del self.starved[readable[0]]
+        self._partial |= dict.fromkeys(readable, now.mono_us)
+        return readable

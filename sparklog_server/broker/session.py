@@ -119,7 +119,7 @@ MUTING_SILENT: Final = Parked.MUTING_SILENT
 
 
 class Encoded(NamedTuple):
-    """An answer that a job has encoded."""
+    """An answer that a job has encoded; lists of the message may be emptied where no quota can have it encoded anew."""
 
     message: Message
     chunks: list[Chunk]

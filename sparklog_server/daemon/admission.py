@@ -25,7 +25,8 @@ from sparklog_server.daemon.idle import IdleConnections
 from sparklog_server.daemon.pump import Pump, Serving, read_clock
 from sparklog_server.daemon.reactor import Reactor
 
-ACCEPTED_PER_TURN: Final = 64
+ACCEPTED_PER_TURN: Final = 16
+"""About a millisecond of work, for which requests of other connections wait."""
 ACCEPT_AGAIN_S: Final = 0.1
 LOGGED_EVERY_US: Final = 10_000_000
 """Connections that are displaced are logged at most this often."""
@@ -59,6 +60,7 @@ class Admission:
         self._is_refusing = False
         self._connections_max = connections_max
         self._idle = IdleConnections(self._displaceable, lambda one: broker.has_request_in_flight(one.session))
+        self._is_retrying = False
         self._is_full = False  # told, and since then some have always waited
         self._displaced_logged_us = -LOGGED_EVERY_US
         self._is_ended = False
@@ -128,7 +130,13 @@ class Admission:
             self._trace("connections-full", listener=listener.name, connections=len(self._pump.connections), reason=reason)
         self._is_full = True
         self._full.append((listener, bound))
-        self._after(ACCEPT_AGAIN_S, self._watch_full)
+        if not self._is_retrying:
+            self._is_retrying = True
+            self._after(ACCEPT_AGAIN_S, self._retry)
+
+    def _retry(self) -> None:
+        self._is_retrying = False
+        self._watch_full()
 
     def _has_slot(self, listener: Listener) -> bool:
         held = len(self._pump.connections) + self._held_count

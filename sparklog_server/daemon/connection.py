@@ -105,7 +105,7 @@ class Connection:
         self._waiting: list[Chunk] = []
         self._waiting_bytes = self._sliced_bytes = self._sent_bytes = 0
         self._unread_bytes = 0  # as last told
-        self._events = READ
+        self._events = READ | PEER_CLOSED
         # Of the first waiting slice's file: below this position it is in the page cache.
         self._resident_limit = 0
         self._is_muted = False
@@ -114,7 +114,7 @@ class Connection:
         self._is_looking_further = False  # a job reads what will be wanted later
         self._cold_bytes = 0  # how much more of what is sent is taken to be cold, since something before it was
         self._is_open = True
-        reactor.watch(connected.fileno(), self._ready)
+        reactor.watch(connected.fileno(), self._ready, self._events)
 
     def queue(self, chunks: list[Chunk]) -> None:
         """Send these after what waits already, from the next `flush` on; their slices are retained, and released when they are sent."""
@@ -194,7 +194,7 @@ class Connection:
             return
         events = 0
         if not (self._is_muted or self._is_closing or self._waiting_bytes > self._owner.unsent_bytes_max):
-            events |= READ
+            events |= READ | PEER_CLOSED
         elif not self.is_half_closed:
             events |= PEER_CLOSED
         if waiting and not self._is_reading_ahead:

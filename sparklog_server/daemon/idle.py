@@ -24,14 +24,17 @@ class IdleConnections:
         self._connections = connections
         self._is_in_flight = is_in_flight
         self._candidates: list[tuple[int, Connection]] = []
+        self._sorted_again_us = 0  # not before, once none was found: a sort looks at every connection
 
     def longest(self, now_us: Micros) -> Connection | None:
         """The connection to close; None if all have requests in flight or are being answered."""
         found = self._next(now_us)
-        if found is None:
+        if found is None and now_us >= self._sorted_again_us:
             self._candidates = [(one.active_us, one) for one in self._connections()]
             self._candidates.sort(key=lambda one: one[0], reverse=True)
             found = self._next(now_us)
+            if found is None:
+                self._sorted_again_us = now_us + SETTLING_US
         return found
 
     def _next(self, now_us: Micros) -> Connection | None:

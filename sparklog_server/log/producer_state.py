@@ -16,6 +16,7 @@ below N, in Kafka's format; the timestamp is that of the append:
     first offset of the open transaction int64 (-1 for none)
 """
 
+from collections.abc import Iterator
 from heapq import merge
 from itertools import islice
 from struct import Struct, error
@@ -84,24 +85,19 @@ class FrozenProducers:
     def __init__(self, producers: dict[int, Producer]) -> None:
         self.producers = producers
 
-    def in_order(self) -> Steps[list[tuple[int, Producer]]]:
-        """The producers by id. Sorted in runs, since one sort of all would keep the interpreter for too long."""
+    def in_order(self) -> Steps[Iterator[tuple[int, Producer]]]:
+        """The producers by id, sorted and freed in runs: one sort of all, or freeing all, would keep the interpreter for too long."""
         items = iter(self.producers.items())
-        runs: list[list[tuple[int, Producer]]] = []
-        while run := list(islice(items, _STEP)):
+        runs: list[Iterator[tuple[int, Producer]]] = []
+        while run := sorted(islice(items, _STEP), key=_id_of):
             yield
-            runs.append(sorted(run, key=_id_of))
-        merged = merge(*runs, key=_id_of)
-        found: list[tuple[int, Producer]] = []
-        while part := list(islice(merged, _STEP)):
-            yield
-            found += part
-        return found
+            runs.append(iter(run))
+        return merge(*runs, key=_id_of)
 
     def render(self) -> Steps[bytes]:
         """The content of a snapshot file: the same for the same producers, by id, as Kafka's hash table has them until it grows large."""
         entries = bytearray()
-        items = iter((yield from self.in_order()))
+        items = yield from self.in_order()
         while part := list(islice(items, _STEP)):
             yield
             for producer_id, producer in part:

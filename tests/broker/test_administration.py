@@ -1,9 +1,13 @@
 """What administrators ask of a cluster of one: Kafka's answers, also where there is nothing to do."""
 
+from random import Random
+
 import pytest
 
+from sparklog.effects import Run
 from sparklog.errors import ErrorCode
 from sparklog.model import ZERO_UUID
+from sparklog.wire.header import decode_reply, encode_request
 from sparklog.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -12,7 +16,12 @@ from sparklog.wire.messages.alter_partition_reassignments import (
 )
 from sparklog.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from sparklog.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest, DescribeLogDirsResponse
-from sparklog.wire.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse
+from sparklog.wire.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    TopicResponse,
+)
 from sparklog.wire.messages.describe_producers import TopicRequest as ProducersOf
 from sparklog.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
@@ -39,6 +48,8 @@ from sparklog.wire.messages.produce import ProduceResponse
 from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from sparklog.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
 from sparklog_server.broker.authorization import Operation, Resource
+from sparklog_server.broker.session import Encoded
+from sparklog_server.log.producer_state import MANY
 from tests.broker.administering import HOSTILE_NAMES, NODE, UNKNOWN_NODE, Admin, sized
 from tests.broker.world import ACKS_ALL, PRODUCE_BY_NAME, World, produce, produced
 
@@ -172,6 +183,32 @@ def test_producers_are_told_with_their_last_sequence(admin: Admin) -> None:
     assert [one.error_code for one in first.partitions] == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_REQUEST]
     assert missing.partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert bad.partitions[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_very_many_producers_are_told_by_id_and_freed_by_the_job_that_tells_them(admin: Admin) -> None:
+    world, client = admin.world, admin.connection
+    admin.create(sized("t"))
+    ids = list(range(MANY + 1))
+    Random(1).shuffle(ids)
+    for producer_id in ids:
+        client.send(
+            produce("t", world.batch(b"x", producer_id=producer_id, producer_epoch=0, base_sequence=0)), PRODUCE_BY_NAME, ProduceResponse
+        )
+    world.settle()
+    request = DescribeProducersRequest([ProducersOf("t", [0])])
+    told = admin.ask(request, 0, DescribeProducersResponse).topics[0].partitions[0].active_producers
+    assert [one.producer_id for one in told] == sorted(ids)
+
+    broker = world.node.running
+    frame = b"".join(bytes(chunk) for chunk in encode_request(request, 0, 1, "test"))
+    broker.buffer(client.session_id)[: len(frame)] = frame
+    (run,) = broker.receive(client.session_id, len(frame), world.clock.now)
+    assert isinstance(run, Run)
+    encoded = run.work()
+    assert isinstance(encoded, Encoded)
+    _, answer = decode_reply(DescribeProducersResponse, 0, b"".join(bytes(chunk) for chunk in encoded.chunks)[4:])
+    assert answer.topics[0].partitions[0].active_producers == told
+    assert encoded.message == DescribeProducersResponse(topics=[TopicResponse("t", [PartitionResponse(0)])])
 
 
 # -- log directories

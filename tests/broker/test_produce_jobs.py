@@ -1,6 +1,7 @@
 """A Produce that takes long to check is checked beside the loop: nothing overtakes it, and nothing of it is lost or torn."""
 
 import gc
+import tracemalloc
 import zlib
 from random import Random
 
@@ -9,6 +10,7 @@ import pytest
 from sparklog.errors import DecodeError, ErrorCode
 from sparklog.record.batch import build_batch, decode_records
 from sparklog.record.compression import Codec
+from sparklog.wire.header import encode_request
 from sparklog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from sparklog.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest, CreateTopicsResponse
 from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
@@ -48,6 +50,46 @@ def test_a_large_compressed_batch_is_answered_after_its_job_and_can_be_fetched(w
     world.settle()
     assert produced(client.replies[0]) == (0, 0)
     assert fetched(world.ask(client, fetch("t", 0), FETCH_BY_NAME, FetchResponse)) == (0, [LARGE, b"x"])
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY])
+def test_a_large_request_is_not_copied_for_its_job_and_its_batches_stay_as_they_came(world: World, codec: Codec) -> None:
+    client, other = world.node.connect(), world.node.connect()
+    world.create(client, "t", 4)
+    noise = Random(1)
+    values = [noise.randbytes(900_000) for _ in range(4)]
+    data = [PartitionProduceData(index=index, records=compressed(world, value, codec=codec)) for index, value in enumerate(values)]
+    request = ProduceRequest(acks=1, timeout_ms=1000, topic_data=[TopicProduceData(name="t", partition_data=data)])
+    frame = b"".join(bytes(chunk) for chunk in encode_request(request, PRODUCE_BY_NAME, 1, "test"))
+    client.expects_anything = True
+    client.send_bytes(frame[:-1])
+    tracemalloc.start()
+    client.send_bytes(frame[-1:])
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < len(frame) // 10
+    assert world.node.running.request_bytes > len(frame) * 9 // 10
+    other.send(produce("t", world.batch(bytes(300_000)), partition=3), PRODUCE_BY_NAME, ProduceResponse)
+    world.settle()
+    assert world.node.running.request_bytes == 0
+    for index, value in enumerate(values):
+        answer = world.ask(other, fetch("t", 1 if index == 3 else 0, partition=index), FETCH_BY_NAME, FetchResponse)
+        assert fetched(answer) == (0, [value])
+
+
+def test_a_job_does_not_hold_a_large_request_of_which_it_needs_little(world: World) -> None:
+    client = world.node.connect()
+    world.create(client, "t")
+    needed = PartitionProduceData(index=0, records=compressed(world, LARGE))
+    refused = PartitionProduceData(index=1, records=world.batch(Random(1).randbytes(900_000)))
+    request = ProduceRequest(acks=1, timeout_ms=1000, topic_data=[TopicProduceData(name="t", partition_data=[needed, *[refused] * 4])])
+    frame = b"".join(bytes(chunk) for chunk in encode_request(request, PRODUCE_BY_NAME, 1, "test"))
+    client.expects_anything = True
+    tracemalloc.start()
+    client.send_bytes(frame)
+    kept, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < len(frame) // 10 < most
 
 
 def test_a_small_compressed_batch_is_answered_at_once(world: World) -> None:

@@ -93,6 +93,70 @@ def test_when_the_eldest_goes_away_the_next_one_is_read_on() -> None:
     assert (held(world), listed_end(world)) == (0, (0, 3))
 
 
+def test_an_unfinished_request_that_stalls_while_others_wait_for_it_is_closed_after_10_s() -> None:
+    world = a_world(**{"queued.max.request.bytes": "5000000"})
+    world.create(world.node.connect(), "t")
+    (stalled, _), *others = begin(world, 6)
+    for connection, rest in others:
+        connection.send_bytes(rest)
+    world.settle(ms=9_000)
+    assert not stalled.is_closed
+    assert listed_end(world) == (0, 0)
+    world.settle(ms=2_000)
+    assert stalled.is_closed
+    assert "has not grown for 10 s" in next(line for line in reversed(world.node.trace) if line.startswith("session-closed"))
+    assert not any(connection.is_closed for connection, _ in others)
+    assert (held(world), listed_end(world)) == (0, (0, 5))
+
+
+def test_a_request_that_was_not_read_on_has_10_s_from_when_it_is() -> None:
+    world = a_world(**{"queued.max.request.bytes": "5000000"})
+    world.create(world.node.connect(), "t")
+    begun = begin(world, 6)
+    for connection, rest in begun[1:]:
+        connection.send_bytes(rest[:1])
+    world.settle(ms=15_000)
+    assert [connection.is_closed for connection, _ in begun] == [True, *[False] * 5]
+    for connection, rest in begun[1:]:
+        connection.send_bytes(rest[1:])
+    world.settle()
+    assert (held(world), listed_end(world)) == (0, (0, 5))
+
+
+def test_an_unfinished_request_that_grows_is_not_closed() -> None:
+    world = a_world(**{"queued.max.request.bytes": "5000000"})
+    world.create(world.node.connect(), "t")
+    begun = begin(world, 6, size=1_000_000)
+    eldest, rest = begun[0]
+    for connection, more in begun[1:]:
+        connection.send_bytes(more[:1_000_000])
+    for sent in range(0, len(rest), 1_000_000):
+        world.settle(ms=4_000)
+        eldest.send_bytes(rest[sent : sent + 1_000_000])
+    world.settle()
+    assert not any(connection.is_closed for connection, _ in begun)
+    assert listed_end(world) == (0, 1)
+
+
+def test_unfinished_requests_within_the_limit_may_stall() -> None:
+    world = a_world(**{"queued.max.request.bytes": "50000000"})
+    begun = begin(world, 6)
+    world.settle(ms=60_000)
+    assert not any(connection.is_closed for connection, _ in begun)
+
+
+def test_bytes_of_a_session_that_is_closing_are_dropped() -> None:
+    world = a_world(**{"queued.max.request.bytes": "1000000"})
+    broker, now = world.node.running, world.clock.now
+    closed = next(connection for connection, _ in begin(world, 40, size=300_000) if connection.is_closed)
+    before = held(world)
+    start = large_frame(world)[:200_000]
+    room = broker.buffer(closed.session_id)
+    room[: len(start)] = start
+    assert broker.receive(closed.session_id, len(start), now) == []
+    assert held(world) == before
+
+
 def test_who_adds_beyond_twice_the_limit_is_closed_and_the_memory_is_free_again() -> None:
     world = a_world(**{"queued.max.request.bytes": "1000000"})
     begun = begin(world, 40, size=300_000)

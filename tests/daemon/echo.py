@@ -22,6 +22,7 @@ class Echo:
     def __init__(self, file: DiskFile | None = None) -> None:
         self.is_ready = True
         self.is_stopped = False
+        self.is_busy = False  # whether every session has a request in flight
         self.settings = BrokerSettings()
         self.quotas = ClientQuotas(self.settings, lambda: 0)
         self.sessions: list[SessionId] = []
@@ -64,7 +65,7 @@ class Echo:
         return []
 
     def has_request_in_flight(self, session_id: SessionId) -> bool:
-        return False
+        return self.is_busy
 
     def take_mute_changes(self) -> list[tuple[SessionId, bool]]:
         changes, self._mute_changes = self._mute_changes, []

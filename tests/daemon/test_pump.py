@@ -10,6 +10,7 @@ import pytest
 from sparklog.effects import CHUNK_BYTES
 from sparklog.model import SessionId
 from sparklog_server.daemon.connection import GATHERED_CHUNKS_MAX, GATHERED_SLICE_BYTES_MAX, READ_BEYOND_BYTES
+from sparklog_server.daemon.reactor import ENDED_PER_TURN
 from sparklog_server.disk.os_disk import OPEN_FILES_MAX
 from tests.daemon.cold import chill, is_resident_after
 from tests.daemon.conftest import Rig
@@ -23,6 +24,27 @@ def test_replies_of_one_turn_leave_together_and_in_order(rig: Rig) -> None:
     client.sendall(b"echo one\necho two\necho three\n")
     rig.turn()
     assert client.recv(100) == b"onetwothree"
+
+
+def test_a_request_is_served_in_the_turn_in_which_very_many_connections_end(rig: Rig) -> None:
+    others = [rig.client() for _ in range(300)]
+    client = rig.client()
+    for other in others:
+        other.close()
+    client.sendall(b"echo x\n")
+    rig.turn()
+    assert client.recv(100) == b"x"
+    assert len(rig.broker.gone) == ENDED_PER_TURN
+    while len(rig.broker.gone) < len(others):
+        rig.turn()
+
+
+def test_what_a_client_sends_before_it_ends_is_served(rig: Rig) -> None:
+    client = rig.client()
+    client.sendall(b"echo x\n" * 3)
+    client.close()
+    rig.turn()
+    assert rig.broker.answered == 3
 
 
 def test_more_replies_than_one_system_call_takes_all_arrive(rig: Rig) -> None:

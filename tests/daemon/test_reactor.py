@@ -4,7 +4,7 @@ import os
 import socket
 from concurrent.futures import ThreadPoolExecutor
 
-from sparklog_server.daemon.reactor import Reactor
+from sparklog_server.daemon.reactor import SERVED_PER_TURN, Reactor
 
 
 def test_threads_that_end_their_work_while_the_reactor_closes_write_to_no_descriptor_that_is_not_its_own() -> None:
@@ -49,3 +49,19 @@ def test_an_event_of_a_closed_descriptor_does_not_reach_the_connection_that_has_
     accepted.close()
     client.close()
     reactor.close()
+
+
+def test_descriptors_that_are_always_ready_take_turns() -> None:
+    reactor, called = Reactor(), set[int]()
+    pairs = [socket.socketpair() for _ in range(SERVED_PER_TURN + 50)]
+    for number, (ours, theirs) in enumerate(pairs):
+        reactor.watch(ours.fileno(), lambda _, number=number: called.add(number))
+        theirs.send(b"x")
+    reactor.turn(0)
+    assert len(called) == SERVED_PER_TURN
+    reactor.turn(0)
+    assert called == set(range(len(pairs)))
+    reactor.close()
+    for pair in pairs:
+        for one in pair:
+            one.close()

@@ -1,7 +1,10 @@
 """The compiled codec equals the reference, on messages and on hostile bytes."""
 
+import operator
 from collections.abc import Callable
+from functools import partial
 from random import Random
+from threading import Thread
 from types import ModuleType
 from typing import Any
 
@@ -9,6 +12,7 @@ import pytest
 
 from sparklog.kernels import codec_reference as reference
 from sparklog.wire import schema
+from sparklog.wire.messages.describe_producers import DescribeProducersResponse, PartitionResponse, ProducerState, TopicResponse
 from sparklog.wire.schema import Message
 from tests.wire.arbitrary import arbitrary, every_version, kernels
 from tests.wire.hostile import mutations
@@ -53,6 +57,28 @@ def test_both_kernels_write_every_message_alike() -> None:
         for _ in range(4):
             message = arbitrary(cls, version, random)
             assert compiled.encode(fast, message) == reference.encode(slow, message)
+
+
+@needs_compiled
+def test_other_threads_run_while_a_long_array_is_written() -> None:
+    parts = [PartitionResponse(active_producers=[ProducerState(producer_id=number) for number in range(200_000)])]
+    message = DescribeProducersResponse(topics=[TopicResponse(partitions=parts)])
+    _, program = programs(DescribeProducersResponse, 0)
+    turns: list[None] = []
+    is_over = False
+
+    def run() -> None:
+        while not is_over:
+            turns.append(None)
+
+    other = Thread(target=run)
+    other.start()
+    # Unpacked in one step: between the bytecodes that these would be otherwise, the other thread may run too.
+    calls = (turns.__len__, partial(compiled.encode, program, message), turns.__len__)
+    before, _, after = map(operator.call, calls)
+    is_over = True
+    other.join()
+    assert after > before
 
 
 @needs_compiled

@@ -1,6 +1,7 @@
 """DescribeProducers: who writes to a partition, and whose transaction hangs there (KIP-664)."""
 
 from functools import partial
+from itertools import islice
 from typing import cast
 
 from sparklog.effects import Steps
@@ -49,25 +50,25 @@ def describe_producers(context: Context, call: Call, request: DescribeProducersR
         response.topics.append(TopicResponse(name=topic.name, partitions=parts))
     if not many:
         return response
-    job = partial(_describe, response, many, call.api_key, call.version, call.correlation_id)
+    job = partial(_describe, response, many, call)
     context.run(call, job, lambda result, _: cast(Encoded, result), in_steps=True)
     return Parked.MUTING
 
 
-def _describe(
-    response: DescribeProducersResponse,
-    many: list[tuple[PartitionResponse, FrozenProducers]],
-    api_key: int,
-    version: int,
-    correlation_id: int,
-) -> Steps[Encoded]:
+def _describe(response: DescribeProducersResponse, many: list[tuple[PartitionResponse, FrozenProducers]], call: Call) -> Steps[Encoded]:
     """The job: the answer with the producers of these partitions, encoded."""
     for part, frozen in many:
-        for number, (producer_id, one) in enumerate((yield from frozen.in_order())):
-            if number % _STEP == 0:
+        producers = yield from frozen.in_order()
+        while some := list(islice(producers, _STEP)):
+            part.active_producers += [_state(producer_id, one) for producer_id, one in some]
+            yield
+    chunks = encode_reply(response, call.api_key, call.version, call.correlation_id)
+    if call.used is None:  # else a quota may have the answer encoded anew, with how long the client must rest
+        for part, _ in many:
+            while part.active_producers:  # the loop would free all of them at once: 20 ms for 300 000
+                del part.active_producers[-_STEP:]
                 yield
-            part.active_producers.append(_state(producer_id, one))
-    return Encoded(response, encode_reply(response, api_key, version, correlation_id))
+    return Encoded(response, chunks)
 
 
 def _refusal(context: Context, call: Call, topic: str) -> Refused | None:

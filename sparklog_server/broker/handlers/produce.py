@@ -4,7 +4,7 @@ of a transaction that is not open yet ─► verified by its coordinator (produc
 checked at once ◄────────────────────────────────────────────────────────────────────────────┘
 
 checked at once ───────────────────────────────► appended ─► answered, or parked until committed
-  └── much to decompress or compress: copied, checked in a job ──┘      (the session is muted meanwhile)
+  └── much to decompress or compress: kept, checked in a job ───┘       (the session is muted meanwhile)
 """
 
 from collections.abc import Sequence
@@ -93,7 +93,7 @@ def produce(context: Context, call: Call, request: ProduceRequest, now: Instant)
     batches = sent if is_walked_only else _check_at_once(targets, sent, now)
     if batches is not None:
         return _append_all(context, call, request.acks, request.timeout_ms, response, targets, batches, now)
-    return _check_in_job(context, call, request.acks, request.timeout_ms, response, targets, [bytearray(records) for records in sent], now)
+    return _check_in_job(context, call, request.acks, request.timeout_ms, response, targets, context.kept(sent), now)
 
 
 def _verify(
@@ -194,7 +194,7 @@ def _check_in_job(
     timeout_ms: int,
     response: ProduceResponse,
     targets: list[_Target],
-    copies: list[bytearray],
+    copies: Sequence[bytearray | memoryview],
     now: Instant,
     proofs: Proofs = NO_PROOFS,
 ) -> Parked:
