@@ -196,10 +196,7 @@ class LogDir:
                     cuts=cuts,
                 )
             except StorageError as error:
-                if not is_of_log_alone(error):
-                    raise
-                high_watermark = self.high_watermarks.get(topic_partition, Offset(0))
-                self.damaged[topic_partition] = Damaged(topic_id, error, recovery_point, high_watermark, log_start)
+                self._not_opened(topic_partition, topic_id, error, recovery_point, log_start)
                 continue
             if doubted != _NOTHING and doubted <= log.log_end_offset:
                 log.move_log_start(doubted)  # Kafka writes the two at different times
@@ -216,6 +213,15 @@ class LogDir:
         self._remove_left_overs(names, absent, recovery_points, log_starts)
         # Gone before the first append: a crash from here on must not pass for a clean stop.
         disk.remove(f"{path}/{CLEAN_SHUTDOWN_FILE}")
+
+    def _not_opened(
+        self, topic_partition: TopicPartition, topic_id: Uuid, error: StorageError, recovery_point: Offset, log_start: Offset
+    ) -> None:
+        """Know a log by its damage. Raises the error if it concerns more than that log."""
+        if not is_of_log_alone(error):
+            raise error
+        high_watermark = self.high_watermarks.get(topic_partition, Offset(0))
+        self.damaged[topic_partition] = Damaged(topic_id, error, recovery_point, high_watermark, log_start)
 
     def _remove_left_overs(
         self,
@@ -336,23 +342,26 @@ class LogDir:
         """Whether a copy found here may hold records that `log` has not, from which it was made. Raises StorageError."""
         return may_be_further(self._disk, f"{self.path}/{future.name}", log.segments.active)
 
-    def promote(self, topic_partition: TopicPartition, future: Future, settings: LogSettings, now: Instant) -> PartitionLog:
-        """Take a copy that was found here for the log. Blocks. Raises StorageError, LogDamaged."""
+    def promote(self, topic_partition: TopicPartition, future: Future, settings: LogSettings, now: Instant) -> None:
+        """Take a copy that was found here for the log, which is in `damaged` if it cannot be opened. Blocks. Raises StorageError."""
         directory = f"{self.path}/{topic_partition}"
         self._disk.rename(f"{self.path}/{future.name}", directory)
         self.futures[topic_partition].remove(future)
-        log = PartitionLog.open(
-            self._disk,
-            directory,
-            topic_partition,
-            future.topic_id,
-            settings,
-            now=now,
-            recovery_point=future.recovery_point,
-            log_start_offset=future.log_start_offset,
-        )
-        self.adopt(log)
-        return log
+        try:
+            log = PartitionLog.open(
+                self._disk,
+                directory,
+                topic_partition,
+                future.topic_id,
+                settings,
+                now=now,
+                recovery_point=future.recovery_point,
+                log_start_offset=future.log_start_offset,
+            )
+        except StorageError as error:
+            self._not_opened(topic_partition, future.topic_id, error, future.recovery_point, future.log_start_offset)
+        else:
+            self.adopt(log)
 
     def take_futures(self, topic_partition: TopicPartition) -> list[str]:
         """The paths of the copies found here that came to nothing; nobody looks for them any more."""

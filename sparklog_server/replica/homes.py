@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sized
 from sparklog.effects import Run
 from sparklog.model import ZERO_UUID, Instant, TopicPartition, Uuid
 from sparklog_server.disk.door import StorageError
-from sparklog_server.log.damage import LogDamaged
 from sparklog_server.log.settings import LogSettings
 from sparklog_server.replica.directory import Directory, Trace
 
@@ -38,6 +37,7 @@ class Homes:
     def find(
         self,
         topic_partition: TopicPartition,
+        topic_id: Uuid,
         assigned: Uuid | None,
         *,
         wish: Directory | None,
@@ -56,10 +56,7 @@ class Homes:
             return None
         holders = [one for one in online if topic_partition in one.log_dir.logs or topic_partition in one.log_dir.damaged]
         if holders:
-            # A directory that is missing here, and lies in another log directory, was moved there while the broker was stopped.
-            return next(
-                (one for one in holders if topic_partition in one.log_dir.logs or not _is_missing(one, topic_partition)), holders[0]
-            )
+            return min(holders, key=lambda one: _rank(one, topic_partition, topic_id))
         if wish is not None and wish.error is None:
             return wish
         # Where all are full or cordoned, what was placed here before must live somewhere all the same.
@@ -75,10 +72,8 @@ class Homes:
             if topic_partition in directory.log_dir.futures:
                 try:
                     self._promote(directory, topic_partition, topic_id, assigned, now)
-                except (StorageError, LogDamaged) as error:
-                    self._trace("copy-not-usable", partition=str(topic_partition), path=directory.log_dir.path, reason=str(error))
-                    if isinstance(error, StorageError):
-                        directory.storage_failed(error)
+                except StorageError as error:
+                    directory.storage_failed(error)
         rivals = [one for one in online if one.error is None and _has(one, topic_partition, topic_id)]
         if len(rivals) > 1:
             logs = {one: one.log_dir.logs[topic_partition] for one in rivals}
@@ -107,11 +102,21 @@ class Homes:
                 is_wanted = log_dir.directory_id == assigned and not self._is_missing and len(online) == len(self._directories)
             if is_wanted:
                 log_dir.promote(topic_partition, future, self._settings_for(topic_partition.topic), now)
+                if (damaged := log_dir.damaged.get(topic_partition)) is not None:
+                    remedy = {"remedy": damaged.error.remedy} if damaged.error.remedy else {}
+                    self._trace("partition-offline", partition=str(topic_partition), reason=str(damaged.error), **remedy)
                 return
 
 
-def _is_missing(directory: Directory, topic_partition: TopicPartition) -> bool:
-    return directory.log_dir.damaged[topic_partition].is_missing
+def _rank(directory: Directory, topic_partition: TopicPartition, topic_id: Uuid) -> int:
+    """Of several directories that hold a partition the lowest counts: a damaged log may be the one that goes further.
+
+    A directory that is missing here, and lies in another log directory, was moved there while the broker was stopped.
+    """
+    damaged = directory.log_dir.damaged.get(topic_partition)
+    if damaged is None:
+        return 1
+    return 2 if damaged.is_missing or damaged.topic_id not in (topic_id, ZERO_UUID) else 0
 
 
 def _has(directory: Directory, topic_partition: TopicPartition, topic_id: Uuid) -> bool:

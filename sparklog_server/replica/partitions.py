@@ -196,6 +196,7 @@ class Partitions:
             topic_id, placement = self._wanted[topic_partition]
             home = self._homes.find(
                 topic_partition,
+                topic_id,
                 placement.directory_of(self._node_id),
                 wish=None if self.moving is None else self.moving.wishes.get(topic_partition),
                 loads=lambda directory: len(directory.partitions) + self._openings.awaited(directory),
