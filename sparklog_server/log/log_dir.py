@@ -114,6 +114,7 @@ class LogDir:
         self.damaged: dict[TopicPartition, Damaged] = {}
         self.futures: dict[TopicPartition, list[Future]] = {}  # found on opening, and not yet dealt with
         self.cuts: list[Cut] = []  # what opening had to cut off
+        self._left_overs: list[str] = []
         self._vouched: dict[TopicPartition, Offset] = {}
         self._rendered: dict[TopicPartition, Offset] = {}  # whom the newest checkpoint names
         self._disk = disk
@@ -210,7 +211,7 @@ class LogDir:
             missing = damage_of(path, topic_partition, log_start, recovery_point)
             high_watermark = self.high_watermarks.get(topic_partition, Offset(0))
             self.damaged[topic_partition] = Damaged(ZERO_UUID, missing, recovery_point, high_watermark, log_start, is_missing=True)
-        self._remove_left_overs(names, absent, recovery_points, log_starts)
+        self._remove_left_overs(names, absent)
         # Gone before the first append: a crash from here on must not pass for a clean stop.
         disk.remove(f"{path}/{CLEAN_SHUTDOWN_FILE}")
 
@@ -223,29 +224,18 @@ class LogDir:
         high_watermark = self.high_watermarks.get(topic_partition, Offset(0))
         self.damaged[topic_partition] = Damaged(topic_id, error, recovery_point, high_watermark, log_start)
 
-    def _remove_left_overs(
-        self,
-        names: Sequence[str],
-        absent: Absent,
-        recovery_points: Mapping[TopicPartition, Offset],
-        log_starts: Mapping[TopicPartition, Offset],
-    ) -> None:
-        """Remove what interrupted work left behind, once no checkpoint vouches for it."""
-        disk, path = self._disk, self.path
-        doomed = [f"{path}/{name}" for name in names if name.endswith((DELETE_SUFFIX, ASIDE_SUFFIX))]
-        retired = {topic_partition: log for topic_partition, log in self.logs.items() if log.leftovers}
-        if doomed and absent.renamed:
-            left = {topic_partition: offset for topic_partition, offset in recovery_points.items() if topic_partition not in absent.renamed}
-            disk.write(f"{path}/{RECOVERY_POINT_FILE}", render_offsets(left))
-        if retired:
-            begins = {topic_partition: log.log_start_offset for topic_partition, log in retired.items()}
-            disk.write(f"{path}/{LOG_START_FILE}", render_offsets({**log_starts, **begins}))
-            for topic_partition in begins:
-                self._vouched.setdefault(topic_partition, Offset(0))
-        disk.remove(*doomed)
-        for log in retired.values():
-            disk.remove(*log.leftovers)
-            log.leftovers = ()
+    def _remove_left_overs(self, names: Sequence[str], absent: Absent) -> None:
+        """Remove what interrupted work left behind; what a checkpoint vouches for waits in `_left_overs`."""
+        doomed = [name for name in names if name.endswith((DELETE_SUFFIX, ASIDE_SUFFIX))]
+        self._disk.remove(*(f"{self.path}/{name}" for name in doomed if name not in absent.renamed))
+        self._left_overs = [f"{self.path}/{name}" for name in doomed if name in absent.renamed]
+        for log in self.logs.values():
+            self._left_overs += log.leftovers
+
+    def take_left_overs(self) -> Removal | None:
+        """The job that removes what the last life left behind, if anything; for when a checkpoint of this one is on disk."""
+        left, self._left_overs = self._left_overs, []
+        return removal(self._disk, left) if left else None
 
     def _read_checkpoint(self, name: str) -> dict[TopicPartition, Offset]:
         content = self._disk.read(f"{self.path}/{name}")
@@ -362,6 +352,7 @@ class LogDir:
             self._not_opened(topic_partition, future.topic_id, error, future.recovery_point, future.log_start_offset)
         else:
             self.adopt(log)
+            self._left_overs += log.leftovers
 
     def take_futures(self, topic_partition: TopicPartition) -> list[str]:
         """The paths of the copies found here that came to nothing; nobody looks for them any more."""

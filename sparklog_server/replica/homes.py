@@ -4,7 +4,7 @@ A crash while a replica moved between directories may leave two logs of it, or a
 further is taken, and of equals the one where the controller has it; see `log/futures`. The other is removed.
 """
 
-from collections.abc import Callable, Mapping, Sized
+from collections.abc import Callable, Mapping, Set, Sized
 
 from sparklog.effects import Run
 from sparklog.model import ZERO_UUID, Instant, TopicPartition, Uuid
@@ -84,6 +84,24 @@ class Homes:
                     self._trace("move-settled", partition=str(topic_partition), kept=best.log_dir.path, removed=one.log_dir.path)
                     runs += self._remove(one, [topic_partition])
         return runs
+
+    def set_strays_aside(self, held: Set[TopicPartition], now: Instant) -> None:
+        """After the first image: the logs that no topic claims, left by a crash between a deletion and its renaming (or metadata lost).
+
+        The `held` ones are claimed, and not open.
+        """
+        for directory in self._directories:
+            log_dir = directory.log_dir
+            claimed = frozenset(partition.topic_partition for partition in directory.partitions) | held
+            log_dir.forget_missing(claimed)
+            for topic_partition in sorted((log_dir.logs.keys() | log_dir.damaged.keys()) - claimed):
+                if directory.error is None:
+                    try:
+                        path = log_dir.set_aside(topic_partition)
+                    except StorageError as error:
+                        directory.storage_failed(error)
+                    else:
+                        self._trace("stray-log-set-aside", partition=str(topic_partition), path=path)
 
     def _promote(self, at: Directory, topic_partition: TopicPartition, topic_id: Uuid, assigned: Uuid | None, now: Instant) -> None:
         """Take a copy for a log if it may go further than the one there is, or if there is none and the controller has it here."""

@@ -120,8 +120,11 @@ class Partitions:
             if resource_type == TOPIC_RESOURCE:
                 self._reconfigure(name, delta.after, now)
         if delta.before.offset < 0:
-            self._set_strays_aside()
+            self._homes.set_strays_aside(self._offline.keys() | self._wanted.keys(), now)
             effects.extend(self._discard_copies())
+            for directory in self.directories:
+                if directory.error is None:
+                    directory.remove_left_overs(now)
         effects.extend(self.jobs)
         self.jobs.clear()
         return effects
@@ -138,21 +141,6 @@ class Partitions:
             for path in directory.log_dir.take_futures(topic_partition)
         ]
         return self.moving.discard(paths)
-
-    def _set_strays_aside(self) -> None:
-        """After the first image: the logs that no topic claims, left by a crash between a deletion and its renaming (or metadata lost)."""
-        for directory in self.directories:
-            log_dir = directory.log_dir
-            claimed = frozenset(partition.topic_partition for partition in directory.partitions) | self._offline.keys()
-            log_dir.forget_missing(claimed)
-            for topic_partition in sorted((log_dir.logs.keys() | log_dir.damaged.keys()) - claimed):
-                if directory.error is None:
-                    try:
-                        path = log_dir.set_aside(topic_partition)
-                    except StorageError as error:
-                        directory.storage_failed(error)
-                    else:
-                        self._trace("stray-log-set-aside", partition=str(topic_partition), path=path)
 
     def _follow(self, topic_partition: TopicPartition, topic_id: Uuid, placement: PartitionImage, now: Instant) -> None:
         partition = self.find(topic_partition.topic, topic_partition.partition)
@@ -309,6 +297,8 @@ class Partitions:
         partition = Partition(log, home, parked_max=self._parked_max, released=self.released)
         partition.in_sync_min = self._in_sync_min_for(topic) if sibling is None else sibling.in_sync_min
         home.partitions[partition] = None
+        if log.leftovers:
+            home.mark_dirty(partition, 0, now)  # with its epochs, for where it begins is not told by these files for long
         if self.cleaning is not None:
             self.cleaning.watch(partition)
         siblings[topic_partition.partition] = partition
