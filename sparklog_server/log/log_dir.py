@@ -296,17 +296,21 @@ class LogDir:
         log.topic_id = topic_id
         log.sync_with_next(file)
 
-    def delete_job(self, topic_partitions: Iterable[TopicPartition]) -> Callable[[], Removal]:
-        """Take partitions out of service: the job that renames their directories, and gives the one that removes the files."""
-        disk, path = self._disk, self.path
-        for topic_partition in (doomed := list(topic_partitions)):
-            if topic_partition in self.damaged and self.damaged[topic_partition].is_missing:
-                del self.damaged[topic_partition]
-                doomed.remove(topic_partition)
-        renames = [self._take_out(topic_partition, DELETE_SUFFIX) for topic_partition in doomed]
+    def delete_job(self, topic_partitions: Iterable[TopicPartition]) -> Callable[..., Removal]:
+        """Take partitions out of service: the job that renames their directories, and gives the one that removes the files.
 
-        def rename() -> Removal:
-            ballast.rename_all(disk, path, renames)
+        After a full disk had no room for the names it is to be called with `is_again`.
+        """
+        disk, path = self._disk, self.path
+        doomed = []
+        for topic_partition in topic_partitions:
+            if topic_partition not in self.damaged or not self.damaged[topic_partition].is_missing:
+                doomed.append(topic_partition)
+            self._forget(topic_partition)
+        renames = [self._doomed(topic_partition, DELETE_SUFFIX) for topic_partition in doomed]
+
+        def rename(*, is_again: bool = False) -> Removal:
+            ballast.rename_all(disk, path, renames, is_again=is_again)
             return removal(disk, [doomed for _, doomed in renames])
 
         return rename
@@ -335,8 +339,9 @@ class LogDir:
     def promote(self, topic_partition: TopicPartition, future: Future, settings: LogSettings, now: Instant) -> None:
         """Take a copy that was found here for the log, which is in `damaged` if it cannot be opened. Blocks. Raises StorageError."""
         directory = f"{self.path}/{topic_partition}"
-        self._disk.rename(f"{self.path}/{future.name}", directory)
-        self.futures[topic_partition].remove(future)
+        ballast.rename_all(self._disk, self.path, [(f"{self.path}/{future.name}", directory)])
+        futures = self.futures[topic_partition]
+        futures.remove(future)
         try:
             log = PartitionLog.open(
                 self._disk,
@@ -349,6 +354,9 @@ class LogDir:
                 log_start_offset=future.log_start_offset,
             )
         except StorageError as error:
+            if error.is_full:
+                self._disk.rename(directory, f"{self.path}/{future.name}")
+                futures.append(future)  # to be tried again
             self._not_opened(topic_partition, future.topic_id, error, future.recovery_point, future.log_start_offset)
         else:
             self.adopt(log)
@@ -359,9 +367,10 @@ class LogDir:
         return [f"{self.path}/{future.name}" for future in self.futures.pop(topic_partition, ())]
 
     def set_aside(self, topic_partition: TopicPartition) -> str:
-        """Take a partition out of service and keep its files; returns where. Blocks. Raises StorageError."""
-        directory, path = self._take_out(topic_partition, STRAY_SUFFIX)
-        self._disk.rename(directory, path)
+        """Take a partition out of service and keep its files; returns where. Blocks. Raises StorageError, and then it is as it was."""
+        directory, path = self._doomed(topic_partition, STRAY_SUFFIX)
+        ballast.rename_all(self._disk, self.path, [(directory, path)])
+        self._forget(topic_partition)
         return path
 
     def forget_missing(self, claimed: Container[TopicPartition]) -> None:
@@ -369,17 +378,17 @@ class LogDir:
         for topic_partition in [one for one, damaged in self.damaged.items() if damaged.is_missing and one not in claimed]:
             del self.damaged[topic_partition]
 
-    def _take_out(self, topic_partition: TopicPartition, ending: str) -> tuple[str, str]:
-        """Know a partition no more: where it lies, and the name that its directory is to get."""
+    def _forget(self, topic_partition: TopicPartition) -> None:
+        """Know a partition no more."""
         log = self.logs.pop(topic_partition, None)
         if log is None:
             del self.damaged[topic_partition]
         else:
             log.close()
         self.high_watermarks.pop(topic_partition, None)
-        return self._doomed(topic_partition, ending)
 
     def _doomed(self, topic_partition: TopicPartition, ending: str) -> tuple[str, str]:
+        """Where a partition lies, and the name that its directory is to get."""
         return f"{self.path}/{topic_partition}", f"{self.path}/{doomed_name(topic_partition, self._entropy(16), ending)}"
 
     # -- checkpoints

@@ -64,8 +64,11 @@ class Homes:
         open_ones = [directory for directory in open_ones if not directory.room.is_full] or open_ones
         return chosen or min(open_ones, key=lambda directory: loads(directory) + len(missing.get(directory, ())), default=None)
 
-    def settle(self, topic_partition: TopicPartition, topic_id: Uuid, assigned: Uuid | None, now: Instant) -> list[Run]:
-        """At the first look at a partition: leave one log of it, if a move was interrupted. Blocks if there is a copy that may be right."""
+    def settle(self, topic_partition: TopicPartition, topic_id: Uuid, assigned: Uuid | None, now: Instant) -> list[Run] | None:
+        """Before a partition is opened: leave one log of it, if a move was interrupted; None if a full disk has no room for that.
+
+        Blocks if there is a copy that may be right.
+        """
         online = [directory for directory in self._directories if directory.error is None]
         runs: list[Run] = []
         for directory in online:
@@ -73,6 +76,9 @@ class Homes:
                 try:
                     self._promote(directory, topic_partition, topic_id, assigned, now)
                 except StorageError as error:
+                    if error.is_full:
+                        directory.room.ran_out(error, now)
+                        return None
                     directory.storage_failed(error)
         rivals = [one for one in online if one.error is None and _has(one, topic_partition, topic_id)]
         if len(rivals) > 1:
@@ -99,7 +105,10 @@ class Homes:
                     try:
                         path = log_dir.set_aside(topic_partition)
                     except StorageError as error:
-                        directory.storage_failed(error)
+                        if error.is_full:
+                            directory.room.ran_out(error, now)  # it is set aside at the next start, or when a topic gets its name
+                        else:
+                            directory.storage_failed(error)
                     else:
                         self._trace("stray-log-set-aside", partition=str(topic_partition), path=path)
 

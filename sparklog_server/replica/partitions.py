@@ -137,7 +137,7 @@ class Partitions:
         paths = [
             path
             for directory in online
-            for topic_partition in sorted(directory.log_dir.futures.keys() - self._offline.keys())
+            for topic_partition in sorted(directory.log_dir.futures.keys() - self._offline.keys() - self._wanted.keys())
             for path in directory.log_dir.take_futures(topic_partition)
         ]
         return self.moving.discard(paths)
@@ -146,7 +146,6 @@ class Partitions:
         partition = self.find(topic_partition.topic, topic_partition.partition)
         if partition is None:
             self._offline.pop(topic_partition, None)
-            self.jobs.extend(self._homes.settle(topic_partition, topic_id, placement.directory_of(self._node_id), now))
             self._wanted[topic_partition] = topic_id, placement
             return
         leader = partition.leader
@@ -182,10 +181,16 @@ class Partitions:
             if topic_partition not in self._wanted:
                 continue
             topic_id, placement = self._wanted[topic_partition]
+            assigned = placement.directory_of(self._node_id)
+            settled = self._homes.settle(topic_partition, topic_id, assigned, now)
+            if settled is None:
+                self._awaits_room[topic_partition] = None
+                continue
+            self.jobs.extend(settled)
             home = self._homes.find(
                 topic_partition,
                 topic_id,
-                placement.directory_of(self._node_id),
+                assigned,
                 wish=None if self.moving is None else self.moving.wishes.get(topic_partition),
                 loads=lambda directory: len(directory.partitions) + self._openings.awaited(directory),
                 missing=missing,
@@ -232,7 +237,7 @@ class Partitions:
                 # A crash came before the first sync of partition.metadata: the directory was made for the topic of this name.
                 log_dir.identify(topic_partition, topic_id)
         except StorageError as error:
-            if error.is_full and topic_partition in log_dir.logs:
+            if error.is_full:
                 home.room.ran_out(error, now)
                 self._awaits_room[topic_partition] = None
             else:
@@ -379,7 +384,7 @@ class Partitions:
         if not look_for_room(self.directories, self.retention, self._removals, now):
             return []
         awaiting, self._awaits_room = self._awaits_room, {}
-        return self._open(awaiting, now)
+        return self._openings.go_on_renaming() + self._open(awaiting, now)
 
     def due_cleaning(self, now: Instant) -> list[Run]:
         """The jobs of compaction, and of moves between directories, that should begin now."""

@@ -238,6 +238,34 @@ def test_a_directory_that_is_missing_and_that_no_topic_claims_is_forgotten() -> 
     assert not reopened(disk).damaged
 
 
+def test_directories_that_are_missing_are_deleted_together() -> None:
+    disk = SimulatedDisk()
+    log_dir, _ = filled(disk)
+    names = [TopicPartition("u", index) for index in range(3)]
+    for topic_partition in names:
+        log = log_dir.create(topic_partition, TOPIC_ID, SETTINGS, NOW)
+        log.append(batch(2), EPOCH, NOW)
+        sync(disk, log)
+    log_dir.close({}, NOW)
+    disk.remove("data/u-0", "data/u-1")
+    log_dir = reopened(disk)
+    remove_all(log_dir.delete_job(names)())
+    assert list(log_dir.damaged) == []
+    assert disk.list("data/u-2") == []
+
+
+def test_a_log_that_cannot_be_renamed_for_want_of_room_goes_without_a_copy() -> None:
+    disk, _ = stopped(cleanly=False)
+    disk.remove("data/recovery-point-offset-checkpoint")
+    first, second, *_ = logs_of(disk)
+    disk.open(first).truncate(disk.size(first) - 1)
+    disk.fault = lambda call, path: NO_SPACE if call == "rename" and path.endswith(".log") else None
+    log_dir = reopened(disk)
+    assert T0 in log_dir.logs
+    assert [cut.copy for cut in log_dir.cuts if cut.path == second] == [None]
+    assert second not in logs_of(disk)
+
+
 def test_copies_of_what_is_cut_give_way_to_newer_ones_under_their_bound() -> None:
     disk, _ = stopped(cleanly=False)
     disk.remove("data/recovery-point-offset-checkpoint")
