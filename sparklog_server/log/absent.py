@@ -33,20 +33,22 @@ class Absent:
 
     def __init__(self, names: Iterable[str], recovery_points: Mapping[TopicPartition, Offset]) -> None:
         there = frozenset(names)
-        renamed = frozenset(
-            (name.removesuffix(ending)[:-_UNIQUE_CHARACTERS], ending)
-            for name in there
-            for ending in (DELETE_SUFFIX, STRAY_SUFFIX, FUTURE_SUFFIX)
-            if name.endswith(ending)
-        )
-        self.renamed: list[TopicPartition] = []
+        endings = DELETE_SUFFIX, STRAY_SUFFIX, FUTURE_SUFFIX
+        renamed: dict[tuple[str, str], list[str]] = {}
+        for name in sorted(there):
+            for ending in endings:
+                if name.endswith(ending):
+                    renamed.setdefault((name.removesuffix(ending)[:-_UNIQUE_CHARACTERS], ending), []).append(name)
+        self.renamed: dict[str, None] = {}
+        """The names that the directories of such partitions may have now."""
         self.missing: list[TopicPartition] = []
         for topic_partition, recovery_point in recovery_points.items():
             name = str(topic_partition)
             if recovery_point > 0 and name not in there:
-                endings = (DELETE_SUFFIX, STRAY_SUFFIX, FUTURE_SUFFIX)
-                is_renamed = any((name[: NAME_MAX - _UNIQUE_CHARACTERS - len(ending)], ending) in renamed for ending in endings)
-                (self.renamed if is_renamed else self.missing).append(topic_partition)
+                found = [renamed.get((name[: NAME_MAX - _UNIQUE_CHARACTERS - len(ending)], ending), ()) for ending in endings]
+                self.renamed.update((one, None) for names_found in found for one in names_found)
+                if not any(found):
+                    self.missing.append(topic_partition)
 
 
 def damage_of(path: str, topic_partition: TopicPartition, start: Offset, recovery_point: Offset) -> LogDamaged:

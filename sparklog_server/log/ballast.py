@@ -66,18 +66,25 @@ def written(disk: Disk, directory: str, write: Callable[[], Written], halved: Ca
     return write()
 
 
-def rename_all(disk: Disk, directory: str, moves: Sequence[tuple[str, str]]) -> None:
-    """Rename what is about to be removed, at the price of half the ballast of `directory` if a full disk has no room for the names.
+def rename_all(disk: Disk, directory: str, moves: Sequence[tuple[str, str]], *, is_again: bool = False) -> None:
+    """Rename all, at the price of half the ballast of `directory` if a full disk has no room for the names.
 
-    Blocks. Raises StorageError.
+    Where that fails too, some may have been renamed: `is_again` goes on with the others. Blocks. Raises StorageError.
     """
     try:
-        disk.rename_all(moves)
+        if is_again:
+            _rename_rest(disk, moves)
+        else:
+            disk.rename_all(moves)
     except StorageError as error:
         if not error.is_full or not halve(disk, directory):
             raise
     else:
         return
+    _rename_rest(disk, moves)
+
+
+def _rename_rest(disk: Disk, moves: Sequence[tuple[str, str]]) -> None:
     names = {parent: frozenset(disk.list(parent)) for parent in dict.fromkeys(old.rpartition("/")[0] for old, _ in moves)}
     left = [(old, new) for old, new in moves if old.rpartition("/")[2] in names[old.rpartition("/")[0]]]
     disk.rename_all([*left, *((new, new) for _, new in moves[-1:])])  # the last makes those before it lasting, also where none is left

@@ -84,13 +84,11 @@ class Cuts:
     def remove(self, file: DiskFile, offset: Offset, *, is_followed: bool, reason: str) -> None:
         """Take a whole log away, under the name of a copy if there is room. Raises StorageError."""
         size = file.size
-        copy: str | None = None
-        if size and self._has_room(size):
-            copy = self._new_path(file.path, 0)
-            self._disk.rename(file.path, copy)
-            self._used_bytes += size
-        else:
+        copy = self._renamed(file.path) if size and self._has_room(size) else None
+        if copy is None:
             self._disk.remove(file.path)
+        else:
+            self._used_bytes += size
         if size:
             self._note(file.path, 0, offset, size, copy, is_followed=is_followed, reason=reason)
 
@@ -118,6 +116,16 @@ class Cuts:
                 parsed = parse_cut_name(name)
                 if parsed is not None:
                     yield parsed.wall_ms, f"{directory}/{name}", self._disk.size(f"{directory}/{name}")
+
+    def _renamed(self, path: str) -> str | None:
+        copy = self._new_path(path, 0)
+        try:
+            self._disk.rename(path, copy)
+        except StorageError as error:
+            if not error.is_full:
+                raise
+            return None
+        return copy
 
     def _copy(self, file: DiskFile, position: int) -> str | None:
         path = self._new_path(file.path, position)

@@ -114,6 +114,7 @@ class LogDir:
         self.damaged: dict[TopicPartition, Damaged] = {}
         self.futures: dict[TopicPartition, list[Future]] = {}  # found on opening, and not yet dealt with
         self.cuts: list[Cut] = []  # what opening had to cut off
+        self._left_overs: list[str] = []
         self._vouched: dict[TopicPartition, Offset] = {}
         self._rendered: dict[TopicPartition, Offset] = {}  # whom the newest checkpoint names
         self._disk = disk
@@ -196,10 +197,7 @@ class LogDir:
                     cuts=cuts,
                 )
             except StorageError as error:
-                if not is_of_log_alone(error):
-                    raise
-                high_watermark = self.high_watermarks.get(topic_partition, Offset(0))
-                self.damaged[topic_partition] = Damaged(topic_id, error, recovery_point, high_watermark, log_start)
+                self._not_opened(topic_partition, topic_id, error, recovery_point, log_start)
                 continue
             if doubted != _NOTHING and doubted <= log.log_end_offset:
                 log.move_log_start(doubted)  # Kafka writes the two at different times
@@ -213,33 +211,31 @@ class LogDir:
             missing = damage_of(path, topic_partition, log_start, recovery_point)
             high_watermark = self.high_watermarks.get(topic_partition, Offset(0))
             self.damaged[topic_partition] = Damaged(ZERO_UUID, missing, recovery_point, high_watermark, log_start, is_missing=True)
-        self._remove_left_overs(names, absent, recovery_points, log_starts)
+        self._remove_left_overs(names, absent)
         # Gone before the first append: a crash from here on must not pass for a clean stop.
         disk.remove(f"{path}/{CLEAN_SHUTDOWN_FILE}")
 
-    def _remove_left_overs(
-        self,
-        names: Sequence[str],
-        absent: Absent,
-        recovery_points: Mapping[TopicPartition, Offset],
-        log_starts: Mapping[TopicPartition, Offset],
+    def _not_opened(
+        self, topic_partition: TopicPartition, topic_id: Uuid, error: StorageError, recovery_point: Offset, log_start: Offset
     ) -> None:
-        """Remove what interrupted work left behind, once no checkpoint vouches for it."""
-        disk, path = self._disk, self.path
-        doomed = [f"{path}/{name}" for name in names if name.endswith((DELETE_SUFFIX, ASIDE_SUFFIX))]
-        retired = {topic_partition: log for topic_partition, log in self.logs.items() if log.leftovers}
-        if doomed and absent.renamed:
-            left = {topic_partition: offset for topic_partition, offset in recovery_points.items() if topic_partition not in absent.renamed}
-            disk.write(f"{path}/{RECOVERY_POINT_FILE}", render_offsets(left))
-        if retired:
-            begins = {topic_partition: log.log_start_offset for topic_partition, log in retired.items()}
-            disk.write(f"{path}/{LOG_START_FILE}", render_offsets({**log_starts, **begins}))
-            for topic_partition in begins:
-                self._vouched.setdefault(topic_partition, Offset(0))
-        disk.remove(*doomed)
-        for log in retired.values():
-            disk.remove(*log.leftovers)
-            log.leftovers = ()
+        """Know a log by its damage. Raises the error if it concerns more than that log."""
+        if not is_of_log_alone(error):
+            raise error
+        high_watermark = self.high_watermarks.get(topic_partition, Offset(0))
+        self.damaged[topic_partition] = Damaged(topic_id, error, recovery_point, high_watermark, log_start)
+
+    def _remove_left_overs(self, names: Sequence[str], absent: Absent) -> None:
+        """Remove what interrupted work left behind; what a checkpoint vouches for waits in `_left_overs`."""
+        doomed = [name for name in names if name.endswith((DELETE_SUFFIX, ASIDE_SUFFIX))]
+        self._disk.remove(*(f"{self.path}/{name}" for name in doomed if name not in absent.renamed))
+        self._left_overs = [f"{self.path}/{name}" for name in doomed if name in absent.renamed]
+        for log in self.logs.values():
+            self._left_overs += log.leftovers
+
+    def take_left_overs(self) -> Removal | None:
+        """The job that removes what the last life left behind, if anything; for when a checkpoint of this one is on disk."""
+        left, self._left_overs = self._left_overs, []
+        return removal(self._disk, left) if left else None
 
     def _read_checkpoint(self, name: str) -> dict[TopicPartition, Offset]:
         content = self._disk.read(f"{self.path}/{name}")
@@ -300,17 +296,21 @@ class LogDir:
         log.topic_id = topic_id
         log.sync_with_next(file)
 
-    def delete_job(self, topic_partitions: Iterable[TopicPartition]) -> Callable[[], Removal]:
-        """Take partitions out of service: the job that renames their directories, and gives the one that removes the files."""
-        disk, path = self._disk, self.path
-        for topic_partition in (doomed := list(topic_partitions)):
-            if topic_partition in self.damaged and self.damaged[topic_partition].is_missing:
-                del self.damaged[topic_partition]
-                doomed.remove(topic_partition)
-        renames = [self._take_out(topic_partition, DELETE_SUFFIX) for topic_partition in doomed]
+    def delete_job(self, topic_partitions: Iterable[TopicPartition]) -> Callable[..., Removal]:
+        """Take partitions out of service: the job that renames their directories, and gives the one that removes the files.
 
-        def rename() -> Removal:
-            ballast.rename_all(disk, path, renames)
+        After a full disk had no room for the names it is to be called with `is_again`.
+        """
+        disk, path = self._disk, self.path
+        doomed = []
+        for topic_partition in topic_partitions:
+            if topic_partition not in self.damaged or not self.damaged[topic_partition].is_missing:
+                doomed.append(topic_partition)
+            self._forget(topic_partition)
+        renames = [self._doomed(topic_partition, DELETE_SUFFIX) for topic_partition in doomed]
+
+        def rename(*, is_again: bool = False) -> Removal:
+            ballast.rename_all(disk, path, renames, is_again=is_again)
             return removal(disk, [doomed for _, doomed in renames])
 
         return rename
@@ -336,32 +336,41 @@ class LogDir:
         """Whether a copy found here may hold records that `log` has not, from which it was made. Raises StorageError."""
         return may_be_further(self._disk, f"{self.path}/{future.name}", log.segments.active)
 
-    def promote(self, topic_partition: TopicPartition, future: Future, settings: LogSettings, now: Instant) -> PartitionLog:
-        """Take a copy that was found here for the log. Blocks. Raises StorageError, LogDamaged."""
+    def promote(self, topic_partition: TopicPartition, future: Future, settings: LogSettings, now: Instant) -> None:
+        """Take a copy that was found here for the log, which is in `damaged` if it cannot be opened. Blocks. Raises StorageError."""
         directory = f"{self.path}/{topic_partition}"
-        self._disk.rename(f"{self.path}/{future.name}", directory)
-        self.futures[topic_partition].remove(future)
-        log = PartitionLog.open(
-            self._disk,
-            directory,
-            topic_partition,
-            future.topic_id,
-            settings,
-            now=now,
-            recovery_point=future.recovery_point,
-            log_start_offset=future.log_start_offset,
-        )
-        self.adopt(log)
-        return log
+        ballast.rename_all(self._disk, self.path, [(f"{self.path}/{future.name}", directory)])
+        futures = self.futures[topic_partition]
+        futures.remove(future)
+        try:
+            log = PartitionLog.open(
+                self._disk,
+                directory,
+                topic_partition,
+                future.topic_id,
+                settings,
+                now=now,
+                recovery_point=future.recovery_point,
+                log_start_offset=future.log_start_offset,
+            )
+        except StorageError as error:
+            if error.is_full:
+                self._disk.rename(directory, f"{self.path}/{future.name}")
+                futures.append(future)  # to be tried again
+            self._not_opened(topic_partition, future.topic_id, error, future.recovery_point, future.log_start_offset)
+        else:
+            self.adopt(log)
+            self._left_overs += log.leftovers
 
     def take_futures(self, topic_partition: TopicPartition) -> list[str]:
         """The paths of the copies found here that came to nothing; nobody looks for them any more."""
         return [f"{self.path}/{future.name}" for future in self.futures.pop(topic_partition, ())]
 
     def set_aside(self, topic_partition: TopicPartition) -> str:
-        """Take a partition out of service and keep its files; returns where. Blocks. Raises StorageError."""
-        directory, path = self._take_out(topic_partition, STRAY_SUFFIX)
-        self._disk.rename(directory, path)
+        """Take a partition out of service and keep its files; returns where. Blocks. Raises StorageError, and then it is as it was."""
+        directory, path = self._doomed(topic_partition, STRAY_SUFFIX)
+        ballast.rename_all(self._disk, self.path, [(directory, path)])
+        self._forget(topic_partition)
         return path
 
     def forget_missing(self, claimed: Container[TopicPartition]) -> None:
@@ -369,17 +378,17 @@ class LogDir:
         for topic_partition in [one for one, damaged in self.damaged.items() if damaged.is_missing and one not in claimed]:
             del self.damaged[topic_partition]
 
-    def _take_out(self, topic_partition: TopicPartition, ending: str) -> tuple[str, str]:
-        """Know a partition no more: where it lies, and the name that its directory is to get."""
+    def _forget(self, topic_partition: TopicPartition) -> None:
+        """Know a partition no more."""
         log = self.logs.pop(topic_partition, None)
         if log is None:
             del self.damaged[topic_partition]
         else:
             log.close()
         self.high_watermarks.pop(topic_partition, None)
-        return self._doomed(topic_partition, ending)
 
     def _doomed(self, topic_partition: TopicPartition, ending: str) -> tuple[str, str]:
+        """Where a partition lies, and the name that its directory is to get."""
         return f"{self.path}/{topic_partition}", f"{self.path}/{doomed_name(topic_partition, self._entropy(16), ending)}"
 
     # -- checkpoints

@@ -52,7 +52,7 @@ class Recovered(NamedTuple):
     """The state of a log as its files tell it. `unsynced` is what the next sync must make durable too.
 
     `holes` are ranges of offsets between segments that a cleaner may have left. `leftovers` are files of segments that retention took:
-    they prove that the log begins where it does, and may go once the log start is written down.
+    they prove that the log begins where it does, and may go once the log start and the epochs are written down.
     """
 
     segments: list[Segment]
@@ -189,14 +189,13 @@ def _open_segments(
     # The files of a log that retention took go before it: without it they would look like those of one that is missing.
     disk.remove(*(path for _, path in orphans))
     is_begin_told = bool(bases) and any(start < bases[0] > offset for offset in retired)
-    if not is_begin_told:
-        disk.remove(*(f"{directory}/{name}" for name in leftovers))
-        leftovers = []
+    kept = [name for name in leftovers if is_begin_told and name.endswith(DELETED_SUFFIX)]
+    disk.remove(*(f"{directory}/{name}" for name in sorted(frozenset(leftovers).difference(kept))))
     segments = [Segment.open(disk, directory, base_offset) for base_offset in bases]
     with_aborted = frozenset(offset_of(name, TXN_INDEX_SUFFIX) for name in names)
     for segment in segments:
         segment.has_aborted = segment.base_offset in with_aborted
-    return segments, [f"{directory}/{name}" for name in leftovers]
+    return segments, [f"{directory}/{name}" for name in kept]
 
 
 def _parse_epochs(content: bytes | None) -> EpochCache | None:

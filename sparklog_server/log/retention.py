@@ -2,8 +2,8 @@
 
     in the log ── log start offset moves, taken out of the log ──► `.deleted` ── file.delete.delay.ms ──► removed
 
-The choice is made in a turn of the broker, files are renamed and removed by jobs; what a crash leaves under `.deleted` is removed when the
-log is opened again.
+The choice is made in a turn of the broker, files are renamed and removed by jobs; what a crash leaves under `.deleted` is removed after the
+next start, once no checkpoint on disk needs it to tell where the log begins.
 """
 
 from collections.abc import Sequence

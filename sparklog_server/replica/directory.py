@@ -252,6 +252,12 @@ class Directory:
         self._held.append((self.checkpoints_begun + 1, removal))
         self.checkpoint_now(now)
 
+    def remove_left_overs(self, now: Instant) -> None:
+        """Have what the last life left behind go, once a checkpoint of this one is on disk."""
+        left = self.log_dir.take_left_overs()
+        if left is not None:
+            self.hold(left, now)
+
     def take_forgotten(self) -> list[Removal]:
         """The removals that were held, and may begin."""
         forgotten = [removal for due, removal in self._held if due <= self.checkpoints_done]

@@ -4,12 +4,11 @@ A crash while a replica moved between directories may leave two logs of it, or a
 further is taken, and of equals the one where the controller has it; see `log/futures`. The other is removed.
 """
 
-from collections.abc import Callable, Mapping, Sized
+from collections.abc import Callable, Mapping, Set, Sized
 
 from sparklog.effects import Run
 from sparklog.model import ZERO_UUID, Instant, TopicPartition, Uuid
 from sparklog_server.disk.door import StorageError
-from sparklog_server.log.damage import LogDamaged
 from sparklog_server.log.settings import LogSettings
 from sparklog_server.replica.directory import Directory, Trace
 
@@ -38,6 +37,7 @@ class Homes:
     def find(
         self,
         topic_partition: TopicPartition,
+        topic_id: Uuid,
         assigned: Uuid | None,
         *,
         wish: Directory | None,
@@ -56,10 +56,7 @@ class Homes:
             return None
         holders = [one for one in online if topic_partition in one.log_dir.logs or topic_partition in one.log_dir.damaged]
         if holders:
-            # A directory that is missing here, and lies in another log directory, was moved there while the broker was stopped.
-            return next(
-                (one for one in holders if topic_partition in one.log_dir.logs or not _is_missing(one, topic_partition)), holders[0]
-            )
+            return min(holders, key=lambda one: _rank(one, topic_partition, topic_id))
         if wish is not None and wish.error is None:
             return wish
         # Where all are full or cordoned, what was placed here before must live somewhere all the same.
@@ -67,18 +64,22 @@ class Homes:
         open_ones = [directory for directory in open_ones if not directory.room.is_full] or open_ones
         return chosen or min(open_ones, key=lambda directory: loads(directory) + len(missing.get(directory, ())), default=None)
 
-    def settle(self, topic_partition: TopicPartition, topic_id: Uuid, assigned: Uuid | None, now: Instant) -> list[Run]:
-        """At the first look at a partition: leave one log of it, if a move was interrupted. Blocks if there is a copy that may be right."""
+    def settle(self, topic_partition: TopicPartition, topic_id: Uuid, assigned: Uuid | None, now: Instant) -> list[Run] | None:
+        """Before a partition is opened: leave one log of it, if a move was interrupted; None if a full disk has no room for that.
+
+        Blocks if there is a copy that may be right.
+        """
         online = [directory for directory in self._directories if directory.error is None]
         runs: list[Run] = []
         for directory in online:
             if topic_partition in directory.log_dir.futures:
                 try:
                     self._promote(directory, topic_partition, topic_id, assigned, now)
-                except (StorageError, LogDamaged) as error:
-                    self._trace("copy-not-usable", partition=str(topic_partition), path=directory.log_dir.path, reason=str(error))
-                    if isinstance(error, StorageError):
-                        directory.storage_failed(error)
+                except StorageError as error:
+                    if error.is_full:
+                        directory.room.ran_out(error, now)
+                        return None
+                    directory.storage_failed(error)
         rivals = [one for one in online if one.error is None and _has(one, topic_partition, topic_id)]
         if len(rivals) > 1:
             logs = {one: one.log_dir.logs[topic_partition] for one in rivals}
@@ -89,6 +90,27 @@ class Homes:
                     self._trace("move-settled", partition=str(topic_partition), kept=best.log_dir.path, removed=one.log_dir.path)
                     runs += self._remove(one, [topic_partition])
         return runs
+
+    def set_strays_aside(self, held: Set[TopicPartition], now: Instant) -> None:
+        """After the first image: the logs that no topic claims, left by a crash between a deletion and its renaming (or metadata lost).
+
+        The `held` ones are claimed, and not open.
+        """
+        for directory in self._directories:
+            log_dir = directory.log_dir
+            claimed = frozenset(partition.topic_partition for partition in directory.partitions) | held
+            log_dir.forget_missing(claimed)
+            for topic_partition in sorted((log_dir.logs.keys() | log_dir.damaged.keys()) - claimed):
+                if directory.error is None:
+                    try:
+                        path = log_dir.set_aside(topic_partition)
+                    except StorageError as error:
+                        if error.is_full:
+                            directory.room.ran_out(error, now)  # it is set aside at the next start, or when a topic gets its name
+                        else:
+                            directory.storage_failed(error)
+                    else:
+                        self._trace("stray-log-set-aside", partition=str(topic_partition), path=path)
 
     def _promote(self, at: Directory, topic_partition: TopicPartition, topic_id: Uuid, assigned: Uuid | None, now: Instant) -> None:
         """Take a copy for a log if it may go further than the one there is, or if there is none and the controller has it here."""
@@ -107,11 +129,21 @@ class Homes:
                 is_wanted = log_dir.directory_id == assigned and not self._is_missing and len(online) == len(self._directories)
             if is_wanted:
                 log_dir.promote(topic_partition, future, self._settings_for(topic_partition.topic), now)
+                if (damaged := log_dir.damaged.get(topic_partition)) is not None:
+                    remedy = {"remedy": damaged.error.remedy} if damaged.error.remedy else {}
+                    self._trace("partition-offline", partition=str(topic_partition), reason=str(damaged.error), **remedy)
                 return
 
 
-def _is_missing(directory: Directory, topic_partition: TopicPartition) -> bool:
-    return directory.log_dir.damaged[topic_partition].is_missing
+def _rank(directory: Directory, topic_partition: TopicPartition, topic_id: Uuid) -> int:
+    """Of several directories that hold a partition the lowest counts: a damaged log may be the one that goes further.
+
+    A directory that is missing here, and lies in another log directory, was moved there while the broker was stopped.
+    """
+    damaged = directory.log_dir.damaged.get(topic_partition)
+    if damaged is None:
+        return 1
+    return 2 if damaged.is_missing or damaged.topic_id not in (topic_id, ZERO_UUID) else 0
 
 
 def _has(directory: Directory, topic_partition: TopicPartition, topic_id: Uuid) -> bool:

@@ -107,8 +107,8 @@ class Move:
 
     @property
     def wants_job(self) -> bool:
-        """Whether a job should copy more."""
-        return self.is_due and self.ticket is None and self.stage is Stage.COPYING
+        """Whether a job should copy more, or try again to rename the old log."""
+        return self.is_due and self.ticket is None and self.stage in (Stage.COPYING, Stage.REMOVING)
 
     @property
     def size(self) -> int:

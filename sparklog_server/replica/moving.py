@@ -13,6 +13,7 @@ from sparklog.effects import Run
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, Micros, Ticket, TopicPartition, Uuid
 from sparklog_server.disk.door import Disk, StorageError
+from sparklog_server.log.ballast import rename_all
 from sparklog_server.log.copying import Copied, Copying, SourceFailed, catch_up, copy
 from sparklog_server.log.futures import segments_in
 from sparklog_server.log.removal import removal
@@ -27,6 +28,8 @@ WORK_BYTES = 8 << 20
 _WORK_BYTES_MIN = 64 << 10
 _JOBS_PER_SECOND = 4
 _JOBS_MAX = 2
+_PUT_OFF_US = 1_000_000
+"""After which time a full disk is asked again for the new name of an old log."""
 _SEALED_PER_TURN = 16
 WISHES_MAX = 10_000
 """For how many partitions that do not exist yet a directory is remembered."""
@@ -215,7 +218,7 @@ class Moving:
             if move.stage is Stage.FOLLOWING:
                 runs += self._follow(move)
             elif len(self._jobs) < _JOBS_MAX and move.wants_job and self._resume_at_us <= now.mono_us:
-                runs += self._copy(move, now)
+                runs += self._remove_old(move) if move.stage is Stage.REMOVING else self._copy(move, now)
         return runs
 
     def advance(self, now: Instant) -> list[Run]:
@@ -371,8 +374,8 @@ class Moving:
     def _remove_old(self, move: Move) -> list[Run]:
         if move.home.error is not None:
             return self._end(move)
-        move.stage = Stage.REMOVING
-        return [self._begin(move, partial(self._disk.rename, *move.doomed))]
+        move.stage, move.is_due = Stage.REMOVING, False
+        return [self._begin(move, partial(rename_all, self._disk, move.home.log_dir.path, [move.doomed]))]
 
     def _end(self, move: Move) -> list[Run]:
         self._drop(move)
@@ -399,6 +402,11 @@ class Moving:
         if move.stage is Stage.NAMING:
             return self._named(move, result)
         if isinstance(result, StorageError):
+            if result.is_full and move.home.error is None:
+                move.home.room.ran_out(result, now)
+                move.is_due = True
+                self._resume_at_us = Micros(now.mono_us + _PUT_OFF_US)
+                return []
             move.home.storage_failed(result)
         self._end(move)
         self._trace("replica-moved", partition=str(move.topic_partition), target=move.target.log_dir.path)

@@ -1,12 +1,14 @@
 """The logs that jobs begin and take away: a topic of a thousand partitions must not keep a lone client waiting.
 
     wanted ── few ──► begun in the turn                                    removed ──► renamed (job) ──► `Removals`
-       └── many ──► queued ──► begun (job), 128 at a time
+       └── many ──► queued ──► begun (job), 128 at a time                     ▲           └── no room for the names ──► put off ──┐
+                                                                              └───────────────────────────────────────────────────┘
 
 A job knows files by their paths. So while one may touch the files of a partition its name is held, and no log is begun under it.
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import NamedTuple, cast
 
 from sparklog.effects import Run
@@ -14,7 +16,7 @@ from sparklog.model import Instant, Ticket, TopicPartition
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.beginning import Wanted
 from sparklog_server.log.partition_log import PartitionLog
-from sparklog_server.log.removal import go_on
+from sparklog_server.log.removal import Removal, go_on
 from sparklog_server.replica.directory import Directory
 from sparklog_server.replica.removals import Removals
 
@@ -32,17 +34,26 @@ class Begun(NamedTuple):
     is_put_off: bool = False
 
 
+class _Renaming(NamedTuple):
+    """The directories of these logs are to get other names."""
+
+    directory: Directory
+    names: tuple[TopicPartition, ...]
+    job: Callable[..., Removal]
+
+
 class Openings:
     """The jobs that begin and remove logs, at most one per directory that begins.
 
-    Invariants: the names of a job that is under way are in `_held`; a queued name is in no job and in no log.
+    Invariants: the names of a job that is under way or put off are in `_held`; a queued name is in no job and in no log.
     """
 
     def __init__(self, removals: Removals, *, tickets: Callable[[], Ticket]) -> None:
         self._tickets = tickets
         self._queues: dict[Directory, dict[TopicPartition, Wanted]] = {}
         self._creations: dict[Ticket, tuple[Directory, tuple[TopicPartition, ...]]] = {}
-        self._renames: dict[Ticket, tuple[Directory, tuple[TopicPartition, ...]]] = {}
+        self._renames: dict[Ticket, _Renaming] = {}
+        self._put_off: list[_Renaming] = []
         self._removals = removals
         self._held: dict[TopicPartition, None] = {}
 
@@ -63,6 +74,7 @@ class Openings:
     def stop(self) -> None:
         """Begin nothing more; what the metadata still wants is begun at the next start."""
         self._queues.clear()
+        self._put_off.clear()
 
     # -- begin
 
@@ -98,11 +110,18 @@ class Openings:
         doomed = tuple(names)
         if not doomed:
             return []
-        job = directory.log_dir.delete_job(doomed)
-        ticket = self._tickets()
-        self._renames[ticket] = directory, doomed
         self._held.update(dict.fromkeys(doomed))
-        return [Run(job, ticket)]
+        return [self._rename(_Renaming(directory, doomed, directory.log_dir.delete_job(doomed)))]
+
+    def go_on_renaming(self) -> list[Run]:
+        """Try again what a full disk had no room for."""
+        put_off, self._put_off = self._put_off, []
+        return [self._rename(one) for one in put_off]
+
+    def _rename(self, renaming: _Renaming) -> Run:
+        ticket = self._tickets()
+        self._renames[ticket] = renaming
+        return Run(renaming.job, ticket)
 
     # -- results
 
@@ -110,7 +129,7 @@ class Openings:
         """The result of a job: the logs it began, if it did, and what follows; None if the ticket is somebody else's."""
         renamed = self._renames.pop(ticket, None)
         if renamed is not None:
-            self._renamed(*renamed, result, now)
+            self._renamed(renamed, result, now)
             return None, []
         created = self._creations.pop(ticket, None)
         if created is None:
@@ -128,7 +147,12 @@ class Openings:
             return Begun(directory, (*names, *dropped), [], is_put_off), []
         return Begun(directory, names, cast(list[PartitionLog], result)), self._begin_next(directory, now)
 
-    def _renamed(self, directory: Directory, names: tuple[TopicPartition, ...], result: object, now: Instant) -> None:
+    def _renamed(self, renaming: _Renaming, result: object, now: Instant) -> None:
+        directory, names, job = renaming
+        if isinstance(result, StorageError) and result.is_full and directory.error is None:
+            directory.room.ran_out(result, now)
+            self._put_off.append(renaming._replace(job=partial(job, is_again=True)))
+            return
         self._release(names)
         if isinstance(result, StorageError):
             directory.storage_failed(result)

@@ -86,7 +86,9 @@ class Partition:
         "_home",
         "_is_held",
         "_released",
+        "_syncing_start",
         "_waits_for_sync",
+        "durable_epochs_start",
         "durable_log_start",
         "error",
         "in_sync_min",
@@ -111,6 +113,7 @@ class Partition:
         self._is_held = False  # the high watermark stands still
         self.in_sync_min = 1
         self.durable_log_start = log.log_start_offset
+        self.durable_epochs_start = self._syncing_start = Offset(0)  # on disk the leader epochs begin there or later
         self._awaits_log_start: list[tuple[Offset, object]] = []
         self.settings = log.settings
 
@@ -345,7 +348,9 @@ class Partition:
 
     def begin_sync(self) -> tuple[list[DiskFile], Offset]:
         """The files to sync and the log end they will make durable. Raises StorageError."""
-        return self.log.begin_sync()
+        syncing = self.log.begin_sync()
+        self._syncing_start = self.log.log_start_offset
+        return syncing
 
     def synced(self, end_offset: Offset) -> None:
         """Every record below `end_offset` is durable, but those that were cut and written anew meanwhile."""
@@ -356,6 +361,7 @@ class Partition:
         except StorageError as error:
             self.storage_failed(error)
             return
+        self.durable_epochs_start = self._syncing_start
         if self._waits_for_sync:
             self._own_end_moved(self.log.recovery_point)
 
@@ -407,8 +413,8 @@ class Partition:
         except StorageError as error:
             self.storage_failed(error)
             return None
-        if log.has_sealed_unsynced:
-            self._home.mark_dirty(self, 0, now)
+        if log.has_sealed_unsynced or job is not None:
+            self._home.mark_dirty(self, 0, now)  # the files leave once the epochs on disk begin at the log start too
         if log.log_start_offset > log_start:
             self._home.log_start_moved(now, is_awaited=self.room.is_full)  # the files leave once it is written down
         return job

@@ -120,8 +120,11 @@ class Partitions:
             if resource_type == TOPIC_RESOURCE:
                 self._reconfigure(name, delta.after, now)
         if delta.before.offset < 0:
-            self._set_strays_aside()
+            self._homes.set_strays_aside(self._offline.keys() | self._wanted.keys(), now)
             effects.extend(self._discard_copies())
+            for directory in self.directories:
+                if directory.error is None:
+                    directory.remove_left_overs(now)
         effects.extend(self.jobs)
         self.jobs.clear()
         return effects
@@ -134,31 +137,15 @@ class Partitions:
         paths = [
             path
             for directory in online
-            for topic_partition in sorted(directory.log_dir.futures.keys() - self._offline.keys())
+            for topic_partition in sorted(directory.log_dir.futures.keys() - self._offline.keys() - self._wanted.keys())
             for path in directory.log_dir.take_futures(topic_partition)
         ]
         return self.moving.discard(paths)
-
-    def _set_strays_aside(self) -> None:
-        """After the first image: the logs that no topic claims, left by a crash between a deletion and its renaming (or metadata lost)."""
-        for directory in self.directories:
-            log_dir = directory.log_dir
-            claimed = frozenset(partition.topic_partition for partition in directory.partitions) | self._offline.keys()
-            log_dir.forget_missing(claimed)
-            for topic_partition in sorted((log_dir.logs.keys() | log_dir.damaged.keys()) - claimed):
-                if directory.error is None:
-                    try:
-                        path = log_dir.set_aside(topic_partition)
-                    except StorageError as error:
-                        directory.storage_failed(error)
-                    else:
-                        self._trace("stray-log-set-aside", partition=str(topic_partition), path=path)
 
     def _follow(self, topic_partition: TopicPartition, topic_id: Uuid, placement: PartitionImage, now: Instant) -> None:
         partition = self.find(topic_partition.topic, topic_partition.partition)
         if partition is None:
             self._offline.pop(topic_partition, None)
-            self.jobs.extend(self._homes.settle(topic_partition, topic_id, placement.directory_of(self._node_id), now))
             self._wanted[topic_partition] = topic_id, placement
             return
         leader = partition.leader
@@ -194,9 +181,16 @@ class Partitions:
             if topic_partition not in self._wanted:
                 continue
             topic_id, placement = self._wanted[topic_partition]
+            assigned = placement.directory_of(self._node_id)
+            settled = self._homes.settle(topic_partition, topic_id, assigned, now)
+            if settled is None:
+                self._awaits_room[topic_partition] = None
+                continue
+            self.jobs.extend(settled)
             home = self._homes.find(
                 topic_partition,
-                placement.directory_of(self._node_id),
+                topic_id,
+                assigned,
                 wish=None if self.moving is None else self.moving.wishes.get(topic_partition),
                 loads=lambda directory: len(directory.partitions) + self._openings.awaited(directory),
                 missing=missing,
@@ -243,7 +237,7 @@ class Partitions:
                 # A crash came before the first sync of partition.metadata: the directory was made for the topic of this name.
                 log_dir.identify(topic_partition, topic_id)
         except StorageError as error:
-            if error.is_full and topic_partition in log_dir.logs:
+            if error.is_full:
                 home.room.ran_out(error, now)
                 self._awaits_room[topic_partition] = None
             else:
@@ -308,6 +302,8 @@ class Partitions:
         partition = Partition(log, home, parked_max=self._parked_max, released=self.released)
         partition.in_sync_min = self._in_sync_min_for(topic) if sibling is None else sibling.in_sync_min
         home.partitions[partition] = None
+        if log.leftovers:
+            home.mark_dirty(partition, 0, now)  # with its epochs, for where it begins is not told by these files for long
         if self.cleaning is not None:
             self.cleaning.watch(partition)
         siblings[topic_partition.partition] = partition
@@ -388,7 +384,7 @@ class Partitions:
         if not look_for_room(self.directories, self.retention, self._removals, now):
             return []
         awaiting, self._awaits_room = self._awaits_room, {}
-        return self._open(awaiting, now)
+        return self._openings.go_on_renaming() + self._open(awaiting, now)
 
     def due_cleaning(self, now: Instant) -> list[Run]:
         """The jobs of compaction, and of moves between directories, that should begin now."""

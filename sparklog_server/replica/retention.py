@@ -141,10 +141,10 @@ class Retention:
         return []
 
     def log_starts_written(self) -> None:
-        """A checkpoint is on disk: what lies below the log starts in it may leave the disk when it is due."""
+        """A checkpoint is on disk: what lies below the log starts in it, and the durable epochs, may leave the disk when it is due."""
         held, self._held = self._held, []
         for partition, log_start, removal, due_us in held:
-            if partition.durable_log_start >= log_start:
+            if min(partition.durable_log_start, partition.durable_epochs_start) >= log_start:
                 self._removals.add(removal, due_us)
             elif not partition.log.is_closed:  # else the files go with their directory
                 self._held.append((partition, log_start, removal, due_us))

@@ -179,6 +179,64 @@ def test_names_for_which_a_full_disk_has_no_room_cost_the_ballast_and_nothing_mo
     assert world.create(client, "u") == 0
 
 
+def test_a_topic_is_deleted_in_the_end_though_a_full_disk_has_no_room_for_the_name_at_first() -> None:
+    world, client = started()
+    assert world.create(client, "t", 3) == 0
+    assert send(world, client)[0] == 0
+    world.disk.remove(f"/data/{FILE_NAME}")
+    world.disk.fault = lambda call, path: NO_SPACE if call == "rename" and path.startswith("/data/t-1") else None
+    world.ask(client, DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 4, DeleteTopicsResponse)
+    world.settle(5000)
+    assert world.create(client, "t", 3) == 0
+    world.settle(5000)
+    assert world.disk.list("/data/t-1")
+    assert send(world, client)[0] != 0  # the name is held
+    world.disk.fault = None
+    world.settle(10_000)
+    assert not [name for name in world.disk.list("/data") if name.endswith("-delete")]
+    assert send(world, client, b"new") == (0, 0)
+    assert read(world, client) == (0, [b"new"])
+    assert not events(world, "log-directory-offline")
+
+
+@pytest.mark.parametrize("call", ["create", "rename"])
+def test_a_log_that_a_start_on_a_full_disk_cannot_claim_or_set_aside_stays_as_it_is(call: str) -> None:
+    world, client = started()
+    assert world.create(client, "t") == 0
+    assert send(world, client, b"kept") == (0, 0)
+    world.settle(10_000)
+    world.node.kill(is_power_cut=False)
+    world.disk.remove("/data/t-0/partition.metadata", f"/data/{FILE_NAME}")
+    if call == "rename":  # of another topic of the name
+        world.disk.write("/data/t-0/partition.metadata", b"version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw")
+    world.disk.fault = lambda asked, path: NO_SPACE if asked == call and path.startswith("/data/t-0") else None
+    client = restarted(world)
+    assert send(world, client)[0] != 0
+    world.disk.fault = None
+    world.settle(5000)
+    assert read(world, client) == (0, [b"kept"] if call == "create" else [])
+    assert len(events(world, "stray-log-set-aside")) == (call == "rename")
+    assert not events(world, "log-directory-offline")
+
+
+def test_a_log_that_no_topic_claims_stays_on_a_full_disk_until_the_next_start() -> None:
+    world, client = started()
+    assert [world.create(client, name) for name in ("t", "u")] == [0, 0]
+    assert send(world, client, topic="u")[0] == 0
+    world.settle(10_000)
+    world.node.kill(is_power_cut=False)
+    world.disk.make_directory("/data/stray-0")
+    world.disk.remove(f"/data/{FILE_NAME}")
+    world.disk.fault = lambda call, path: NO_SPACE if call == "rename" and path == "/data/stray-0" else None
+    client = restarted(world)
+    assert send(world, client, topic="u") == (0, 1)
+    assert not events(world, "log-directory-offline")
+    world.disk.fault = None
+    world.node.stop()
+    restarted(world)
+    assert len(events(world, "stray-log-set-aside")) == 1
+
+
 def code_and_first(world: World, client: SimulatedConnection) -> tuple[int, list[bytes]]:
     return fetched(world.ask(client, fetch("t", 0, max_wait_ms=0), FETCH_BY_NAME, FetchResponse))
 

@@ -280,3 +280,45 @@ def test_a_topic_compacted_and_deleted_keeps_the_last_record_of_each_young_key(s
         offset = last.next_offset  # compaction may have left a batch without records
     young = {key: value for key, (value, at_ms) in newest.items() if world.clock.now.wall_ms - at_ms < 30_000}
     assert {key: found.get(key) for key in young} == young
+
+
+CHECKPOINT_RARELY = {
+    "replica.high.watermark.checkpoint.interval.ms": "3600000",
+    "log.flush.start.offset.checkpoint.interval.ms": "3600000",
+}
+
+
+def test_two_kills_before_the_watermarks_are_written_down_damage_nothing_that_retention_has_taken_from() -> None:
+    world = started(**CHECKPOINT_RARELY)
+    client = world.node.connect()
+    create(world, client, "t", internal_segment_bytes=1000, retention_bytes=2000)
+    fill(world, client, "t", 3)
+    assert ask_delete(world, client, "t", 1) == (0, 1)  # the high watermark is written down with it
+    for index in range(3, 12):
+        answer = world.ask(client, produce("t", world.batch(b"%d" % index * 400), acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse)
+        assert produced(answer) == (0, index)
+    world.settle(CHECK_MS + 1000)
+    start = earliest(world, client, "t")
+    assert start > 3
+    for _ in range(3):
+        world.node.kill(is_power_cut=False)
+        world.node.start()
+        world.settle(200)
+        assert earliest(world, world.node.connect(), "t") == start
+    world.settle(CHECK_MS)
+    assert not names(world, "t", ".deleted")
+
+
+def test_a_damaged_log_start_checkpoint_damages_no_idle_log_that_retention_has_taken_from() -> None:
+    world = started()
+    client = world.node.connect()
+    create(world, client, "t", internal_segment_bytes=1000, retention_ms=10_000, file_delete_delay_ms=1)
+    fill(world, client, "t")
+    world.settle(3 * CHECK_MS)
+    assert not names(world, "t", ".deleted")
+    assert earliest(world, client, "t") == 8
+    world.node.kill(is_power_cut=False)
+    world.disk.write("/data/log-start-offset-checkpoint", b"0\n7\nt 0")
+    world.node.start()
+    world.settle()
+    assert earliest(world, world.node.connect(), "t") == 8

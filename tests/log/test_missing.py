@@ -4,19 +4,21 @@ from random import Random
 
 import pytest
 
-from sparklog.model import Offset
+from sparklog.model import Offset, TopicPartition
 from sparklog_server.disk.checkpoint import parse_offsets, render_offsets
 from sparklog_server.log.ballast import BALLAST_BYTES
 from sparklog_server.log.damage import LogDamaged
 from sparklog_server.log.log_dir import LogDir
 from sparklog_server.log.partition_log import PartitionLog
-from sparklog_server.simulation.disk import SimulatedDisk
+from sparklog_server.log.removal import remove_all
+from sparklog_server.simulation.disk import NO_SPACE, SimulatedDisk
 from tests.log.compacting import compact
 from tests.log.history import SETTINGS, reopened
 from tests.log.logs import EPOCH, NOW, T0, TOPIC_ID, Place, batch, read_all, sync
 
 INDEXES = (".index", ".timeindex")
 END = 120
+VOUCHED, LATER = TopicPartition("u", 0), TopicPartition("v", 0)
 
 
 def filled(disk: SimulatedDisk, *, is_keyed: bool = False) -> tuple[LogDir, PartitionLog]:
@@ -51,6 +53,16 @@ def logs_of(disk: SimulatedDisk) -> list[str]:
 
 def base_of(path: str) -> int:
     return int(path[-24:-4])
+
+
+def begin_life(disk: SimulatedDisk) -> LogDir:
+    """Open the directory, write down what is known, and remove what no checkpoint vouches for any more."""
+    log_dir = reopened(disk)
+    log_dir.checkpoint({topic_partition: log.log_end_offset for topic_partition, log in log_dir.logs.items()})
+    left = log_dir.take_left_overs()
+    if left is not None:
+        remove_all(left)
+    return log_dir
 
 
 def damage_of(disk: SimulatedDisk) -> LogDamaged:
@@ -155,12 +167,12 @@ def test_what_retention_has_taken_is_not_missed_however_late_the_crash_comes() -
         left = iter(range(calls))
         disk.fault = lambda call, _, left=left: "no power" if call in ("remove", "sync") and next(left, None) is None else None
         try:
-            reopened(disk)
+            begin_life(disk)
         except Exception as error:  # the disk's, whichever it is
             assert "no power" in str(error)  # noqa: PT017
         disk.fault = None
         disk.crash(Random(calls))
-        log_dir = reopened(disk)
+        log_dir = begin_life(disk)
         assert not log_dir.damaged
         assert 0 < log_dir.logs[T0].log_start_offset <= 70
         assert parse_offsets(disk.read("data/log-start-offset-checkpoint") or b"")[T0] == log_dir.logs[T0].log_start_offset
@@ -176,13 +188,43 @@ def test_a_partition_that_was_renamed_to_be_deleted_is_not_missed_however_late_t
         left = iter(range(calls))
         disk.fault = lambda call, _, left=left: "no power" if call in ("remove", "sync") and next(left, None) is None else None
         try:
-            reopened(disk)
+            begin_life(disk)
         except Exception as error:  # the disk's, whichever it is
             assert "no power" in str(error)  # noqa: PT017
         disk.fault = None
         disk.crash(Random(calls))
-        log_dir = reopened(disk)
+        log_dir = begin_life(disk)
         assert (log_dir.damaged, log_dir.logs) == ({}, {})
+        assert not [name for name in disk.list("data") if name.endswith("-delete")]
+
+
+def test_a_start_on_a_full_disk_writes_nothing_and_removes_what_no_checkpoint_vouches_for() -> None:
+    disk = SimulatedDisk()
+    log_dir, log = filled(disk)
+    log.move_log_start(Offset(70))
+    job = log.retire(log.log_end_offset, NOW)
+    assert job is not None
+    job()
+    for topic_partition in (VOUCHED, LATER):
+        other = log_dir.create(topic_partition, TOPIC_ID, SETTINGS, NOW)
+        other.append(batch(2), EPOCH, NOW)
+        sync(disk, other)
+        if topic_partition is VOUCHED:
+            log_dir.checkpoint({T0: log.log_end_offset})
+    disk.write("data/log-start-offset-checkpoint", b"0\n0\n")
+    log_dir.delete_job([VOUCHED, LATER])()
+    disk.restart()
+    disk.remove("data/.sparklog-ballast")
+    disk.capacity_bytes = disk.used_bytes
+    for _ in range(2):
+        disk.fault = lambda call, _: NO_SPACE if call in ("append", "replace", "create") else None
+        log_dir = reopened(disk)
+        assert not log_dir.damaged
+        assert [name.partition(".")[0] for name in disk.list("data") if name.endswith("-delete")] == [str(VOUCHED)]
+        disk.restart()
+    disk.fault = None
+    begin_life(disk)
+    assert not [name for name in (*disk.list("data"), *disk.list("data/t-0")) if name.endswith(("-delete", ".deleted"))]
 
 
 def test_a_directory_that_is_missing_and_that_no_topic_claims_is_forgotten() -> None:
@@ -194,6 +236,34 @@ def test_a_directory_that_is_missing_and_that_no_topic_claims_is_forgotten() -> 
     assert not log_dir.damaged
     log_dir.close({}, NOW)
     assert not reopened(disk).damaged
+
+
+def test_directories_that_are_missing_are_deleted_together() -> None:
+    disk = SimulatedDisk()
+    log_dir, _ = filled(disk)
+    names = [TopicPartition("u", index) for index in range(3)]
+    for topic_partition in names:
+        log = log_dir.create(topic_partition, TOPIC_ID, SETTINGS, NOW)
+        log.append(batch(2), EPOCH, NOW)
+        sync(disk, log)
+    log_dir.close({}, NOW)
+    disk.remove("data/u-0", "data/u-1")
+    log_dir = reopened(disk)
+    remove_all(log_dir.delete_job(names)())
+    assert list(log_dir.damaged) == []
+    assert disk.list("data/u-2") == []
+
+
+def test_a_log_that_cannot_be_renamed_for_want_of_room_goes_without_a_copy() -> None:
+    disk, _ = stopped(cleanly=False)
+    disk.remove("data/recovery-point-offset-checkpoint")
+    first, second, *_ = logs_of(disk)
+    disk.open(first).truncate(disk.size(first) - 1)
+    disk.fault = lambda call, path: NO_SPACE if call == "rename" and path.endswith(".log") else None
+    log_dir = reopened(disk)
+    assert T0 in log_dir.logs
+    assert [cut.copy for cut in log_dir.cuts if cut.path == second] == [None]
+    assert second not in logs_of(disk)
 
 
 def test_copies_of_what_is_cut_give_way_to_newer_ones_under_their_bound() -> None:

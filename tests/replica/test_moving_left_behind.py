@@ -3,6 +3,12 @@
 import pytest
 
 from sparklog.errors import ErrorCode
+from sparklog.model import Offset, TopicPartition
+from sparklog.record.batch import build_batch
+from sparklog_server.disk.checkpoint import render_offsets
+from sparklog_server.log.ballast import FILE_NAME
+from sparklog_server.simulation.disk import NO_SPACE
+from tests.broker.world import ACKS_ALL, PRODUCE_BY_NAME, produce
 from tests.replica.moves import Mover
 
 
@@ -30,3 +36,74 @@ def test_a_topic_that_is_made_anew_where_a_move_left_its_log_behind_has_none_of_
     world.power_cut(jobs)
     world.finish()
     assert world.all() == [b"new"]
+
+
+@pytest.mark.parametrize("is_missing", [True, False])
+def test_a_copy_that_went_on_without_its_log_and_cannot_be_opened_takes_its_own_partition_offline(is_missing: bool) -> None:
+    world = Mover()
+    world.move(world.target)
+    while world.places() == [world.home]:
+        world.run(world.held[0])
+    late = b"late"
+    batch = bytes(build_batch([(None, late, (), world.now.wall_ms)]))
+    world.begin(produce("t", batch, acks=ACKS_ALL), PRODUCE_BY_NAME)
+    world.disk.restart()
+    world.disk.rename(f"{world.target}/t-0", f"{world.target}/t-0.{'0' * 32}-future")  # a crash may undo the swap's
+    if is_missing:
+        world.disk.write(f"{world.target}/recovery-point-offset-checkpoint", render_offsets({TopicPartition("t", 0): Offset(20)}))
+    else:
+        world.disk.fault = lambda call, path: "EIO" if call == "read" and path.startswith(f"{world.target}/t-0/0") else None
+    for _ in range(2):
+        world.start()
+        world.finish()
+        assert world.send("t", b"x") == ErrorCode.KAFKA_STORAGE_ERROR
+        assert world.places() == sorted([world.home, world.target])
+        assert [line for line in world.trace if line.startswith("log-directory-offline")] == []
+        assert any(line.startswith("partition-offline partition=t-0") for line in world.trace)
+        world.disk.restart()
+    world.disk.fault = None
+    if is_missing:
+        world.disk.remove(f"{world.target}/recovery-point-offset-checkpoint")
+    world.start()
+    world.finish()
+    assert world.all() == [*world.values, late]
+    assert world.places() == [world.target]
+
+
+@pytest.mark.parametrize("call", ["rename", "open"])
+def test_a_copy_that_went_on_without_its_log_waits_for_room_and_is_taken_then(call: str) -> None:
+    world = Mover()
+    world.move(world.target)
+    while world.places() == [world.home]:
+        world.run(world.held[0])
+    batch = bytes(build_batch([(None, b"late", (), world.now.wall_ms)]))
+    world.begin(produce("t", batch, acks=ACKS_ALL), PRODUCE_BY_NAME)
+    world.disk.restart()
+    copy = f"{world.target}/t-0.{'0' * 32}-future"
+    world.disk.rename(f"{world.target}/t-0", copy)
+    world.disk.remove(f"{world.target}/{FILE_NAME}")
+    refused = copy if call == "rename" else f"{world.target}/t-0/"
+    world.disk.fault = lambda asked, path: NO_SPACE if asked == call and path.startswith(refused) else None
+    world.start()
+    world.finish()
+    assert world.send("t", b"x") == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert not any(line.startswith(("log-directory-offline", "stray-log-set-aside")) for line in world.trace)
+    world.disk.fault = None
+    world.finish()
+    assert world.all() == [*world.values, b"late"]
+    assert world.places() == [world.target]
+
+
+def test_the_old_log_of_a_move_waits_for_room_for_its_new_name() -> None:
+    world = Mover()
+    world.move(world.target)
+    world.disk.remove(f"{world.home}/{FILE_NAME}")
+    world.disk.fault = lambda call, path: NO_SPACE if call == "rename" and path == f"{world.home}/t-0" else None
+    world.finish()
+    world.write(1)
+    assert world.places() == sorted([world.home, world.target])
+    world.disk.fault = None
+    world.finish()
+    assert (world.places(), world.leftovers()) == ([world.target], [])
+    assert not any(line.startswith("log-directory-offline") for line in world.trace)
+    assert world.all() == world.values
