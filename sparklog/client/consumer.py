@@ -186,6 +186,8 @@ class Consumer:
     def position(self, topic_partition: TopicPartition) -> Offset:
         """The offset of the next record that `poll` will give; looked up if need be."""
         deadline = self._deadline()
+        if self._group is not None:
+            self._group.find_positions()
         while True:
             offset = self._position_now(topic_partition)
             if offset is not None:
@@ -255,7 +257,7 @@ class Consumer:
                     pass
                 is_late = now_us() >= deadline
                 # Also with records in hand: this sends the next Fetch before the caller goes to work.
-                self._turn(now_us() if records or is_late else deadline, may_rebalance=not records)
+                self._turn(now_us() if records or is_late else deadline, is_polling=True, has_records=bool(records))
                 if records or is_late:
                     break
         finally:
@@ -276,7 +278,7 @@ class Consumer:
                     batches += _runs(chunk)
                     self._fetcher.taken(chunk)
                 is_late = now_us() >= deadline
-                self._turn(now_us() if batches or is_late else deadline, may_rebalance=not batches)
+                self._turn(now_us() if batches or is_late else deadline, is_polling=True, has_records=bool(batches))
                 if batches or is_late:
                     return batches
         finally:
@@ -358,6 +360,7 @@ class Consumer:
         if self._group is not None:
             self._group.poll_begins()
             self._group.rebalance()
+            self._group.find_positions()
 
     def _poll_ends(self) -> None:
         if self._group is not None:
@@ -416,24 +419,20 @@ class Consumer:
                 epoch = self._fetcher.consumed_epoch(first.topic_partition)
                 self._fetcher.seek(first.topic_partition, first.offset, epoch)
 
-    def _turn(self, deadline: Micros, *, may_rebalance: bool = False) -> None:
-        """Send what the machine wants and take in what was answered, waiting until `deadline` for the first of it."""
-        if self._group is not None:
-            if may_rebalance:
-                self._group.rebalance()
-            self._group.find_positions()
+    def _turn(self, deadline: Micros, *, is_polling: bool = False, has_records: bool = False) -> None:
+        """Send what the machine wants, wait until `deadline` for an answer or for the group, and take in what came.
+
+        Nothing is taken in before the wait: the caller has not looked at it. With records in hand that the user did not see, the group
+        is left alone.
+        """
         now = now_us()
-        if self._fetcher.assignment:
-            self._send(now)
-            wake = self._fetcher.deadline(now)
-            deadline = deadline if wake is None else min(deadline, wake)
-        answers = self._network.poll(deadline if self._group is None else now)
-        if self._group is not None and not answers and now < deadline:
-            self._group.wait(deadline, is_polling=may_rebalance)
-            answers = self._network.poll(now)
-        if not self._fetcher.assignment:
-            return
-        for answer in answers:
+        self._send(now)
+        wake = self._fetcher.deadline(now)
+        deadline = deadline if wake is None else min(deadline, wake)
+        if self._group is not None and now < deadline:
+            self._group.wait(deadline, now, is_polling=is_polling)
+            deadline = now
+        for answer in self._network.poll(deadline):
             if not isinstance(answer.token, Errand):
                 continue
             message = answer.message
@@ -442,6 +441,10 @@ class Consumer:
             else:
                 assert answer.error is not None
                 self._fetcher.failed(answer.token, answer.error, now_us())
+        if self._group is not None and not has_records:
+            if is_polling:
+                self._group.rebalance()
+            self._group.find_positions()
         self._send(now_us())
 
     def _send(self, now: Micros) -> None:

@@ -160,7 +160,8 @@ class ConsumerGroup:
                 self._thread.wake()
 
     def find_positions(self) -> None:
-        """Begin where the group stands: look it up for partitions without a position, and take in what was found."""
+        """Begin where the group stands, for the partitions whose offsets were found; look up those that still have none."""
+        self._thread.check()
         job = self._lookup
         if job is not None and job.is_done:
             self._lookup = None
@@ -183,15 +184,15 @@ class ConsumerGroup:
         for partition in self._fetcher.assignment:
             self._fetcher.hold(partition)
 
-    def wait(self, until: Micros, *, is_polling: bool) -> None:
-        """Wait for the network, or until the group has news for this thread."""
+    def wait(self, until: Micros, now: Micros, *, is_polling: bool) -> None:
+        """Wait for the network, as it was at `now`, or until the group has news for this thread."""
         with self._thread.lock:
             if self._has_news(is_polling=is_polling):
                 return
             self._is_waiting = True
         if self._auto_at is not None and is_polling:
             until = min(until, max(self._auto_at, Micros(now_us() + _NAP_US)))
-        self._network.wait(self._network.next_event(until, now_us()))
+        self._network.wait(self._network.next_event(until, now))
         self._is_waiting = False
 
     def _has_news(self, *, is_polling: bool) -> bool:
@@ -232,7 +233,6 @@ class ConsumerGroup:
         self._put_back()
         self._fetcher.assign(owned)
         self.hold_new()
-        self.find_positions()
 
     # -- offsets --------------------------------------------------------------------------------------------------------------------------
 

@@ -167,8 +167,8 @@ class Fetcher:
     def raise_failure(self, partition: TopicPartition) -> None:
         """Raise what stands in the way of a partition, if anything does."""
         reading = self._reading(partition)
-        if reading.error is not None and not reading.chunks:
-            self._raise(reading)
+        if not reading.chunks:
+            self._raise_failure(reading)
 
     def next_chunk(self) -> Chunk | None:
         """The chunk to hand out next, None if nothing is there; partitions take turns. Raises the failure of one that has one."""
@@ -180,8 +180,7 @@ class Fetcher:
             if reading.chunks:
                 self._turn = (self._turn + step) % len(readings)
                 return reading.chunks[0]
-            if reading.error is not None:
-                self._raise(reading)
+            self._raise_failure(reading)
         return None
 
     def advanced(self, chunk: Chunk) -> None:
@@ -219,7 +218,8 @@ class Fetcher:
                 self._cluster.refresh_soon()
                 continue
             if reading.position is None:
-                self._begin_reset(reading)
+                if reading.reset_to is None:
+                    reading.reset_to = self._default_reset()
                 if reading.reset_to is not None and node not in self._asking:
                     look_up.setdefault(node, []).append(reading)
             elif 0 <= reading.valid_epoch < view.leader_epoch and reading.last_epoch >= 0:
@@ -274,12 +274,6 @@ class Fetcher:
             reading.is_asked = False
 
     # -- positions ------------------------------------------------------------------------------------------------------------------------
-
-    def _begin_reset(self, reading: _Reading) -> None:
-        if reading.reset_to is None:
-            reading.reset_to = self._default_reset()
-            if reading.reset_to is None:
-                reading.error = NoOffset(f"{reading.topic_partition} has no position, and auto_offset_reset is none: seek first")
 
     def _look_up(self, node: NodeId, readings: list[_Reading]) -> Errand:
         self._asking[node] = None
@@ -446,12 +440,14 @@ class Fetcher:
             now + backoff_us(self._settings.retry_backoff_ms, self._settings.retry_backoff_max_ms, 0, self._entropy)
         )
 
-    def _raise(self, reading: _Reading) -> None:
+    def _raise_failure(self, reading: _Reading) -> None:
         error = reading.error
-        assert error is not None
         if isinstance(error, BrokerError):
             reading.error = None  # the next poll tries again; a corrupt batch or a lost offset would only be found once more
-        raise error
+        if error is not None:
+            raise error
+        if reading.position is None and reading.reset_to is None and not reading.is_held and self._default_reset() is None:
+            raise NoOffset(f"{reading.topic_partition} has no position, and auto_offset_reset is none: seek first")
 
     def _current(self, errand: Errand, partition: TopicPartition) -> _Reading | None:
         """The reading that an answer is about, unless it was sought or unassigned since the question."""

@@ -75,6 +75,8 @@ class Network:
         self._wakes = selectors.DefaultSelector() if can_be_woken else None
         self._links: dict[NodeId, _Link] = {}
         self._answers: list[Answer] = []
+        self._polled = Micros(0)
+        """The end of the last `poll`: a back-off that ends later may be one that the caller has met since."""
         self._last_error: SparklogError | None = None
         self._is_closed = False
         self._wake_out: socket.socket | None = None
@@ -174,7 +176,7 @@ class Network:
         return self._poll(deadline)
 
     def next_event(self, until: Micros, now: Micros) -> Micros:
-        """When the network itself has something to do, if that is before `until`."""
+        """When the network itself has something to do, if that is before `until`; `now` is when the caller began to ask what is ready."""
         return self._next_event(until, now)
 
     def wait(self, until: Micros) -> None:
@@ -248,9 +250,7 @@ class Network:
             raise ClientClosed("the client is closed")
         now = now_us()
         self._ask_metadata(now)
-        if self._answers:
-            deadline = now
-        until = self._next_event(deadline, now)
+        until = self._next_event(deadline, self._polled)
         for key, events in self._selector.select(max(0, until - now) / 1e6):
             if key.data is None:
                 continue  # a wake-up is for the thread that waits
@@ -260,6 +260,7 @@ class Network:
             if events & selectors.EVENT_READ and link.socket is not None:
                 self._readable(link)
         self._expire(now_us())
+        self._polled = now_us()
         answers, self._answers = self._answers, []
         return answers
 
@@ -285,7 +286,7 @@ class Network:
             self.cluster.failed(now)
 
     def _next_event(self, deadline: Micros, now: Micros) -> Micros:
-        times: list[Micros] = [deadline]
+        times: list[Micros] = [now if self._answers else deadline]
         metadata = self.cluster.deadline()
         connecting = False
         for link in self._links.values():

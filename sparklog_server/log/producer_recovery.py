@@ -60,7 +60,7 @@ def _snapshots(disk: Disk, directory: str) -> list[Offset]:
 
 
 def _replay(segments: Sequence[Segment], producers: ProducerState, start: Offset, end_offset: Offset, now_ms: int) -> None:
-    """Let `producers` see every batch in `[start, end_offset)`."""
+    """Let `producers` see every batch with records in `[start, end_offset)`, also the one that DeleteRecords took a part of."""
     if start >= end_offset:
         return
     first = max(bisect_right(segments, start, key=base_offset_of) - 1, 0)
@@ -74,7 +74,7 @@ def _replay(segments: Sequence[Segment], producers: ProducerState, start: Offset
                 continue
             position = found[0]
         for at, header in walk(segment.file, position):
-            if header[9] < 0 or header[0] < start:
+            if header[9] < 0:
                 continue
             if header[0] >= end_offset:
                 return

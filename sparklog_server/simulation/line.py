@@ -16,7 +16,7 @@ from sparklog_server.simulation.cluster import SimulatedConnection, SimulatedNod
 _DELAY_US = (50, 1_500)
 _LATE_US = (200_000, 1_500_000)
 _PATIENCE_US = 400_000
-_LATE, _UNANSWERED = 0.03, 0.02  # of all requests
+_LATE, _UNANSWERED = 0.06, 0.02  # of all requests
 
 
 class Ask(NamedTuple):

@@ -30,6 +30,7 @@ _SETTINGS = {
 _PARTITIONS = 3
 _IDS = 4
 _TRANSACTIONS = 15  # of one incarnation
+_ENDS_US = 3_000
 _RUNS_US = 6_000_000
 _RESTS_US = 8_000_000
 _SETTLES_US = 60_000_000
@@ -152,7 +153,14 @@ class _World:
             self._note("is paused")
             self._node.pause()
             clock.after(random.randint(10_000, 1_500_000), self._resume)
-        clock.after(random.randint(200_000, 1_500_000), self._strike)
+        clock.after(random.randint(200_000, 1_500_000), random.choice((self._strike, self._lurk)))
+
+    def _lurk(self) -> None:
+        """Strike while a transaction ends: between the decision and the last marker lie a few milliseconds."""
+        now_us = self._clock.now.mono_us
+        is_ending = any((txn.ended_us or 0) > now_us - _ENDS_US for txn in self._history.transactions)
+        if not self._is_over:
+            self._clock.after(self._random.randint(0, _ENDS_US), self._strike if is_ending else self._lurk)
 
     def _fill(self) -> None:
         """Leave a few bytes of the disk, or none, for a while."""

@@ -1,16 +1,20 @@
 """The consumer's side of a group over real sockets: a broker that follows a script, listeners, commits and the order of things."""
 
+import itertools
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from sparklog.client.assignors import encode_assignment
+from sparklog.client.connection import Answer
 from sparklog.client.consumer import Consumer
 from sparklog.client.failures import NoOffset
+from sparklog.client.transport import Network, now_us
 from sparklog.errors import BrokerError, ErrorCode, RequestTimeout, SettingsError, SparklogError
-from sparklog.model import TopicPartition
+from sparklog.model import Micros, TopicPartition
 from sparklog.record.batch import build_batch
 from sparklog.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from sparklog.wire.messages.find_coordinator import Coordinator, FindCoordinatorResponse
@@ -42,6 +46,8 @@ from tests.client.wire import TOPIC_ID, ScriptedBroker, metadata, versions
 
 T0 = TopicPartition("t", 0)
 LENGTH = 10
+PATIENCE_S = 20
+"""A third of what a call may take that waits for what has come already."""
 
 
 class Coordination:
@@ -276,6 +282,97 @@ def test_a_duration_goes_back_by_the_clock(broker: ScriptedBroker) -> None:
     with consumer(broker, auto_offset_reset="by_duration:PT1H") as reader:
         reader.assign([T0])
         assert reader.position(T0) == 6
+
+
+def position(reader: Consumer) -> int:
+    """Of T0, found without waiting for as long as a call may take."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(reader.position, T0).result(PATIENCE_S)
+
+
+def test_a_position_is_found_though_its_leader_answered_before_the_consumer_waits(
+    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    greetings, may_greet = itertools.count(1), threading.Event()
+
+    def greet(_: Message) -> Message:
+        assert next(greetings) < 4 or may_greet.wait(60)
+        return versions()
+
+    def poll_late(self: Network, deadline: Micros) -> list[Answer]:
+        monkeypatch.undo()
+        self.wait(Micros(now_us() + PATIENCE_S * 1_000_000))
+        return self.poll(deadline)
+
+    broker.handlers["ApiVersions"] = greet
+    with consumer(broker) as reader:
+        reader.assign([T0])
+        reader.poll(0)  # asks for the group's offsets
+        assert reader.committed([T0]) == {T0: None}  # asked later, so they are known by now, and the group has greeted twice
+        while [name for name, _ in broker.seen].count("ApiVersions") < 4:
+            reader.poll(0)
+        monkeypatch.setattr(Network, "poll", poll_late)
+        may_greet.set()
+        assert position(reader) == 0
+
+
+def test_the_position_of_a_paused_partition_is_where_the_group_stands(broker: ScriptedBroker, coordination: Coordination) -> None:
+    coordination.committed = 7
+    with consumer(broker) as reader:
+        assert reader.partitions_for("t") == [0]
+        reader.assign([T0])
+        reader.pause([T0])
+        assert position(reader) == 7
+
+
+def test_a_partition_that_begins_nowhere_is_refused_at_once(broker: ScriptedBroker) -> None:
+    with Consumer(bootstrap_servers=broker.address, auto_offset_reset="none") as reader:
+        assert reader.partitions_for("t") == [0]
+        reader.assign([T0])
+        with pytest.raises(NoOffset):
+            position(reader)
+
+
+def test_a_partition_assigned_again_is_read_though_its_records_came_meanwhile(broker: ScriptedBroker) -> None:
+    may_answer = threading.Event()
+
+    def held(request: Message) -> Message:
+        assert may_answer.wait(60)
+        return fetch(request)
+
+    with Consumer(bootstrap_servers=broker.address, auto_offset_reset="earliest") as reader:
+        reader.assign([T0])
+        assert read(reader, 1) == [0]
+        broker.handlers["Fetch"] = held
+        reader.seek(T0, 5)
+        while broker.seen[-1][0] != "Fetch":
+            reader.poll(0)
+        reader.assign([])
+        may_answer.set()
+        assert reader.end_offsets([T0]) == {T0: LENGTH}  # answered after the Fetch, on the same connection
+        reader.poll(0)
+        reader.assign([T0])
+        assert read(reader, 1) == [0]
+
+
+def test_a_refused_look_at_offsets_costs_no_record_of_another_partition(broker: ScriptedBroker) -> None:
+    refused = OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)])
+    broker.handlers |= {"Metadata": lambda _: metadata({"t": [1, 1]}, nodes=[(1, broker.port)]), "OffsetFetch": lambda _: refused}
+    with consumer(broker, enable_auto_commit=False) as reader:
+        reader.assign([T0])
+        reader.seek(T0, 0)
+        given, refusals = [0], 0
+        assert read(reader, 1) == given
+        reader.assign([T0, TopicPartition("t", 1)])
+        while given[-1] < LENGTH - 1:
+            try:
+                given += [record.offset for record in reader.poll(100, 1)]
+            except BrokerError:
+                refusals += 1
+            with pytest.raises(BrokerError):
+                reader.committed([T0])  # asked after the offset of the other partition, so that one is refused by now
+        assert given == list(range(LENGTH))
+        assert refusals
 
 
 def test_what_needs_a_group_says_so(broker: ScriptedBroker) -> None:

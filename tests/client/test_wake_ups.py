@@ -1,5 +1,6 @@
-"""Who waits for a producer's network is woken by what another thread hears, sends or wants."""
+"""Who waits for the network is woken by what it waits for, though another thread hears, sends or wants it, or the thread itself is late."""
 
+import socket
 import sys
 import threading
 from collections.abc import Iterator
@@ -14,12 +15,12 @@ from sparklog.client.failures import ClientClosed
 from sparklog.client.producer import Producer
 from sparklog.client.sender import Sender
 from sparklog.client.transport import Network, now_us
-from sparklog.model import Micros
+from sparklog.model import Micros, NodeId
 from sparklog.wire.messages.init_producer_id import InitProducerIdResponse
 from sparklog.wire.messages.metadata import MetadataRequest, MetadataResponse
 from sparklog.wire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from sparklog.wire.schema import Message
-from tests.client.wire import TOPIC_ID, ScriptedBroker, metadata
+from tests.client.wire import TOPIC_ID, ScriptedBroker, metadata, settings
 
 PATIENCE_S = 20
 """A third of what a lost wake-up lasts here, the time limit of a request."""
@@ -95,6 +96,26 @@ def test_an_answer_that_the_background_thread_could_take_reaches_who_waits_for_i
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(wait_for_topic).result(PATIENCE_S) == [0]
     producer.close(0)
+
+
+def test_a_back_off_that_ends_before_the_network_waits_is_over_at_once(broker: ScriptedBroker) -> None:
+    with socket.socket() as deaf, Network(settings(bootstrap_servers=broker.address, reconnect_backoff_ms=200)) as network:
+        deaf.bind(("127.0.0.1", 0))
+        broker.handlers["Metadata"] = lambda _: metadata(nodes=[(1, broker.port), (2, deaf.getsockname()[1])])
+        deadline = Micros(now_us() + PATIENCE_S * 1_000_000)
+        network.call(MetadataRequest(topics=[]), MetadataResponse, deadline=deadline)
+        while network.last_error is None:
+            network.is_ready(NodeId(2))
+            network.poll(now_us())
+        answers = network.cluster.answers
+        while network.cluster.answers == answers:
+            network.poll(deadline)  # a connection that failed is a reason to ask for the cluster anew
+        assert not network.is_ready(NodeId(2))
+        due = network.next_event(deadline, now_us())
+        while now_us() <= due:
+            pass
+        network.poll(deadline)
+        assert now_us() < deadline
 
 
 @contextmanager

@@ -115,6 +115,14 @@ class Witness:
             if header.is_transactional:
                 self.open.setdefault(producer_id, place.base_offset)
 
+    def next_sequence(self, log: PartitionLog, producer_id: int) -> int:
+        """What a producer sends next. Recovery knows no sequences of one whose records were deleted, as in Kafka: it has to begin anew."""
+        headers = (read_header(place.content) for place in self.places if place.next_offset > self.start)
+        if any(header.producer_id == producer_id and not header.is_control for header in headers):
+            return self.sequences.get(producer_id, 0)
+        known = log.producers.producers.get(producer_id)
+        return known.batches[-1][1] + 1 if known is not None and known.batches else 0
+
     def agrees(self, log: PartitionLog) -> None:
         """Whether an opened log holds what it must and nothing else; from then on what it holds is what was written."""
         found = read_all(log)
@@ -169,25 +177,22 @@ class Witness:
     def _transactions_agree(self, log: PartitionLog, found: list[Place]) -> None:
         end = log.log_end_offset
         told = log.aborted_transactions(log.log_start_offset, end)
-        due = [one for one in self.aborted if one.last_offset >= self.start]
-        if self.is_compacted:
-            left = [(place.base_offset, read_header(place.content)) for place in found]
-            due = [
-                one
-                for one in due
-                if any(one.first_offset <= base < one.last_offset and header.producer_id == one.producer_id for base, header in left)
-            ]
-            written = {one.last_offset: one for one in self.aborted}
-            for one in told:
-                # A replay of what compaction has left of a transaction knows of no beginning that is gone.
-                whole = written[one.last_offset]
-                assert one._replace(first_offset=whole.first_offset) == whole
-                gone = range(whole.first_offset, one.first_offset)
-                assert not [base for base, header in left if base in gone and header.producer_id == one.producer_id]
-            assert [one.last_offset for one in told] == sorted(one.last_offset for one in told)
-            assert all(one.last_offset in {other.last_offset for other in told} for one in due)
-        else:
-            assert told == due
+        left = [(place.base_offset, read_header(place.content)) for place in found]
+        due = [
+            one
+            for one in self.aborted
+            if any(one.first_offset <= base < one.last_offset and header.producer_id == one.producer_id for base, header in left)
+        ]
+        written = {one.last_offset: one for one in self.aborted}
+        for one in told:
+            # A replay of what compaction, retention or DeleteRecords has left of a transaction knows of no beginning that is gone, nor
+            # does Kafka's: a reader meets no record of it there.
+            whole = written[one.last_offset]
+            assert one._replace(first_offset=whole.first_offset) == whole
+            gone = range(whole.first_offset, one.first_offset)
+            assert not [base for base, header in left if base in gone and header.producer_id == one.producer_id]
+        assert [one.last_offset for one in told] == sorted(one.last_offset for one in told)
+        assert all(one.last_offset in {other.last_offset for other in told} for one in due)
         assert log.last_stable_offset(end) == max(min(self.open.values(), default=end), self.start)
 
     def producers_agree(self, disk: SimulatedDisk, directory: str) -> None:
@@ -356,7 +361,7 @@ class History:
                     value=b"%d" % len(witness.places) + random.randbytes(random.randrange(150)),
                     timestamp=START_MS + random.randrange(1000),
                     producer_id=producer_id,
-                    sequence=witness.sequences.get(producer_id, 0),
+                    sequence=witness.next_sequence(log, producer_id),
                     codec=random.choice(_CODECS),
                     key=b"%d" % random.randrange(4),
                     is_transactional=producer_id in witness.open or (producer_id >= 0 and random.random() < 0.3),

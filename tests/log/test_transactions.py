@@ -133,6 +133,23 @@ def test_open_transactions_are_known_again_after_a_restart(is_clean: bool) -> No
     assert log.last_stable_offset(Offset(6)) == 6
 
 
+@pytest.mark.parametrize("log_start_offset", [2, 3])
+def test_a_transaction_is_open_after_a_restart_though_its_first_batch_was_deleted_in_part(log_start_offset: int) -> None:
+    disk = SimulatedDisk()
+    log = open_log(disk)
+    log.append(batch(), EPOCH, NOW)
+    producer = Producer(log, 5)
+    assert producer.send(3) == 1
+    sync(disk, log)
+    log.move_log_start(Offset(log_start_offset))
+    disk.restart()
+    log = open_log(disk, log_start_offset=log_start_offset)
+    assert log.last_stable_offset(log.log_end_offset) == log_start_offset
+    producer.log = log
+    marker = producer.abort()
+    assert all_aborted(log) == [AbortedTxn(5, 1, marker, marker + 1)]
+
+
 def test_a_truncation_that_takes_the_marker_opens_the_transaction_again() -> None:
     log = new_log()
     one = Producer(log, 7)
