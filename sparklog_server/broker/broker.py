@@ -320,9 +320,10 @@ class Broker:
             earliest = earlier(earliest, timers[0][0])
         if not self.is_stopping:
             earliest = earlier(earliest, self._context.shards_deadline())
-            if self._standing.again_at_us is not None:
-                earliest = earlier(earliest, self._standing.again_at_us)
-        return earlier(earlier(earliest, self._replying.deadline()), self.quotas.deadline())
+            earliest = earlier(earliest, self._standing.again_at_us)
+        if self.quotas.resting:
+            earliest = earlier(earliest, self.quotas.deadline())
+        return earlier(earliest, self._replying.deadline())
 
     # -- requests
 
