@@ -193,7 +193,7 @@ class _ParkedFetch:
                 )
             is_committed_only = self._request.isolation_level == _READ_COMMITTED
             part.high_watermark = leader.high_watermark
-            part.last_stable_offset = partition.last_stable_offset
+            part.last_stable_offset = partition.log.last_stable_offset(leader.high_watermark)
             limit = part.last_stable_offset if is_committed_only else leader.high_watermark
             if not is_committed_only:
                 part.aborted_transactions = None
