@@ -98,7 +98,7 @@ class _ParkedFetch:
     def read(self) -> tuple[FetchResponse, bool]:
         """What can be answered now, and whether it should be: enough bytes, or an error the client must hear of."""
         request = self._request
-        room = min(request.max_bytes, self._context.settings.fetch_max_bytes)
+        room = min(request.max_bytes, self._context.live.settings.fetch_max_bytes)
         quotas = self._context.quotas
         if quotas.is_set:
             room = min(room, quotas.fetch_bytes_max(self.call))
