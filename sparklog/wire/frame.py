@@ -79,7 +79,8 @@ class Framer:
             if self._own_size == len(self._own):
                 self._grow()
             return self._own[self._own_size :]
-        self.recycle()
+        if self._borrowed is not None:
+            self._give_back()
         if self._carry:
             self._shared[: len(self._carry)] = self._carry
             return self._shared[len(self._carry) :]

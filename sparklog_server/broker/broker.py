@@ -315,11 +315,13 @@ class Broker:
             earliest = earlier(earliest, self._context.shards_deadline())
             if self._standing.again_at_us is not None:
                 earliest = earlier(earliest, self._standing.again_at_us)
+        if self.quotas.resting:
+            earliest = earlier(earliest, self.quotas.deadline())
         if self._memory.starved:
             earliest = earlier(earliest, self._memory.deadline())
         if self._replying.yielding or self._replying.memory.is_short:
             earliest = earlier(earliest, self._replying.deadline())
-        return earlier(earliest, self.quotas.deadline())
+        return earliest
 
     # -- requests
 

@@ -133,7 +133,9 @@ class Context:
     def has_coordinated(self) -> bool:
         """Whether a coordinator has something to append, to answer or to begin."""
         transactions = self.transactions
-        return self.groups.runtime.has_news or transactions.shards.runtime.has_news or transactions.may_go_on
+        if transactions.has_more_due and transactions.may_go_on:
+            return True
+        return self.groups.runtime.has_news or transactions.shards.runtime.has_news
 
     def shard_loaded(self, ticket: Ticket, result: object, now: Instant) -> bool:
         """A job that loads a shard came back; False if the ticket is somebody else's."""
@@ -153,9 +155,9 @@ class Context:
 
     def shards_deadline(self) -> Micros | None:
         """When `tick_shards` is wanted next."""
-        if self.slices.is_due or self.transactions.has_more_due:
+        if (self.slices.ready and self.slices.is_due) or self.transactions.has_more_due:
             return Micros(0)
-        return earlier(self.groups.deadline(), self.transactions.shards.deadline())
+        return earlier(self.groups.runtime.deadline(), self.transactions.shards.runtime.deadline())
 
     def topic_of_id(self, topic_id: bytes) -> TopicImage | None:
         """The topic of that id."""

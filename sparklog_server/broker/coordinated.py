@@ -242,7 +242,7 @@ def settle(context: Context, now: Instant) -> list[tuple[Call, Message]]:
         context.effects.extend(jobs)
         if shards.awaited and shards.is_settled:
             partitions.released.extend(shards.take_awaited())
-        if shards is transactions.shards:
+        if shards is transactions.shards and (answers or refused):
             answers, refused = transactions.told(answers, refused, now)
         for answer in answers:
             token = cast(Token, answer.token)
@@ -252,7 +252,8 @@ def settle(context: Context, now: Instant) -> list[tuple[Call, Message]]:
             token = cast(Token, refused_token)
             if _is_awaited(token.call) and (reply := token.refused(code)) is not None:
                 given.append((cast(Call, token.call), reply))
-    transactions.write_due(context.image, now)
+    if transactions.due or transactions.has_more_due:
+        transactions.write_due(context.image, now)
     if transactions.wants_producer_ids:
         transactions.wants_producer_ids = False
         ask_for_producer_ids(context, now)

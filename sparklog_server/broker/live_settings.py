@@ -21,12 +21,9 @@ class LiveSettings:
         self._trace = trace
         self._resources = (BROKER_RESOURCE, ""), (BROKER_RESOURCE, str(static.node_id))
         self.layers = Layers.of(static)
-        self._log_defaults = log_settings(static.topics, static)
-
-    @property
-    def settings(self) -> BrokerSettings:
+        self.settings: BrokerSettings = self.layers.effective
         """What holds for the broker."""
-        return self.layers.effective
+        self._log_defaults = log_settings(static.topics, static)
 
     @property
     def is_only_broker(self) -> bool:
@@ -48,6 +45,7 @@ class LiveSettings:
         if not any(resource in delta.configs_changed for resource in self._resources):
             return False
         before, self.layers = self.layers, layers_in(delta.after, self.layers.static)
+        self.settings = self.layers.effective
         self._log_defaults = log_settings(self.settings.topics, self.settings)
         self._tell(before)
         return True

@@ -189,9 +189,11 @@ class Quorum:
 
     def deadline(self) -> Micros | None:
         """When `tick` wants to be called."""
-        if self._raft.role is not _LEADER:
-            return self._raft.deadline()
-        return earlier(earlier(self._controller.deadline(), self._raft.deadline()), self._snapshotting.deadline(self.image))
+        raft = self._raft
+        if raft.role is not _LEADER:
+            return raft.deadline()
+        earliest = earlier(self._controller.deadline(), self._snapshotting.deadline(self.image))
+        return earliest if raft.retry_at_us is None and raft.recovery.due_us is None else earlier(earliest, raft.deadline())
 
     def close(self, now: Instant) -> None:
         """Close the metadata log."""

@@ -65,7 +65,7 @@ class ClientQuotas:
 
     `is_set` is False while no quota can touch a request: nothing else is to be called then, but for `published` and `deadline`.
     `is_timed` asks for `work_ns` before each request.
-    Invariant: whoever is in `_resting` has `is_throttled` set, until `rested` hands it out.
+    Invariant: whoever is in `resting` has `is_throttled` set, until `rested` hands it out.
     """
 
     def __init__(self, settings: BrokerSettings, work_clock: WorkClock) -> None:
@@ -78,7 +78,7 @@ class ClientQuotas:
         self._clients: dict[tuple[str, str | None], _Client] = {}
         self._rates: dict[tuple[int, str, str], Rate | TokenBucket] = {}
         self.connections = ConnectionRates(*self._window)
-        self._resting: list[tuple[Micros, int, Session]] = []
+        self.resting: list[tuple[Micros, int, Session]] = []
         self._sequence = 0
         self._swept_at = _SWEPT_FROM
 
@@ -177,8 +177,8 @@ class ClientQuotas:
     def rested(self, now: Instant) -> list[Session]:
         """The sessions that have rested long enough since the last call."""
         done = []
-        while self._resting and self._resting[0][0] <= now.mono_us:
-            until_us, _, session = heappop(self._resting)
+        while self.resting and self.resting[0][0] <= now.mono_us:
+            until_us, _, session = heappop(self.resting)
             if until_us == session.throttled_until_us:  # else it rests longer by now
                 session.throttled_until_us = None
                 done.append(session)
@@ -186,9 +186,9 @@ class ClientQuotas:
 
     def deadline(self) -> Micros | None:
         """When `rested` has something to tell."""
-        while self._resting and self._resting[0][2].is_closing:
-            heappop(self._resting)
-        return self._resting[0][0] if self._resting else None
+        while self.resting and self.resting[0][2].is_closing:
+            heappop(self.resting)
+        return self.resting[0][0] if self.resting else None
 
     def _rest(self, session: Session, delay_ms: int, now: Instant) -> None:
         if not delay_ms:
@@ -197,15 +197,15 @@ class ClientQuotas:
         if session.throttled_until_us is None or until_us > session.throttled_until_us:
             session.throttled_until_us = until_us
             self._sequence += 1
-            if len(self._resting) >= self._swept_at:
+            if len(self.resting) >= self._swept_at:
                 self._sweep()
-            heappush(self._resting, (until_us, self._sequence, session))
+            heappush(self.resting, (until_us, self._sequence, session))
 
     def _sweep(self) -> None:
         """Drop those that went away meanwhile, or rest longer by now: a client may come back under another number as often as it likes."""
-        self._resting = [one for one in self._resting if not one[2].is_closing and one[0] == one[2].throttled_until_us]
-        heapify(self._resting)
-        self._swept_at = max(_SWEPT_FROM, 2 * len(self._resting))
+        self.resting = [one for one in self.resting if not one[2].is_closing and one[0] == one[2].throttled_until_us]
+        heapify(self.resting)
+        self._swept_at = max(_SWEPT_FROM, 2 * len(self.resting))
 
     # -- who may use how much
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from sparklog.effects import FileSlice, Run
 from sparklog.errors import ErrorCode
-from sparklog.model import Instant, LeaderEpoch, Micros, Offset, Ticket
+from sparklog.model import Instant, LeaderEpoch, Offset, Ticket
 from sparklog.record.control import Marker
 from sparklog.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from sparklog_server.broker.session import Wakeable
@@ -229,10 +229,6 @@ class Shards:
     def tick(self, now: Instant) -> None:
         """Time has passed."""
         self.runtime.tick(now)
-
-    def deadline(self) -> Micros | None:
-        """When `tick` is wanted next."""
-        return self.runtime.deadline()
 
 
 def compacted_topic(name: str, *, partition_count: int, replication_factor: int, configs: dict[str, str]) -> CreatableTopic:

@@ -144,13 +144,13 @@ class Sliced:
 class Slices:
     """The sliced requests of a broker. While `is_due`, `tick` is wanted at once.
 
-    Invariants: `_going` has those that are not held up, eldest first; `_ready` those of them that may ask for a slice, in turn; `_held_up`
+    Invariants: `_going` has those that are not held up, eldest first; `ready` those of them that may ask for a slice, in turn; `_held_up`
     the others by session, of which each has one at most.
     """
 
     def __init__(self, released: Callable[[Sliced], None], hold: Callable[[int], None], replies: ReplyMemory) -> None:
         self._going: dict[Sliced, None] = {}
-        self._ready: dict[Sliced, None] = {}
+        self.ready: dict[Sliced, None] = {}
         self._held_up: dict[Session, Sliced] = {}
         self._released = released
         self._hold = hold
@@ -176,7 +176,7 @@ class Slices:
         if call.session.reply_bytes:
             self._held_up[call.session] = sliced
         else:
-            self._going[sliced] = self._ready[sliced] = None
+            self._going[sliced] = self.ready[sliced] = None
         return Parked.MUTING
 
     @property
@@ -186,9 +186,9 @@ class Slices:
 
     def _next(self) -> Sliced | None:
         if not self._replies.is_short:
-            return next(iter(self._ready), None)
+            return next(iter(self.ready), None)
         eldest = next(iter(self._going), None)
-        return eldest if eldest in self._ready else None
+        return eldest if eldest in self.ready else None
 
     def unread(self, session: Session) -> None:
         """The client of this session has replies to read, or has read them all: its next answer is held up, or goes on."""
@@ -200,12 +200,12 @@ class Slices:
         elif (held_up := self._held_up.pop(session, None)) is not None:
             self._going[held_up] = None
             if held_up.is_ready:
-                self._ready[held_up] = None
+                self.ready[held_up] = None
 
     def came(self, sliced: Sliced) -> None:
         """It may ask for the next slice, unless it is held up."""
         if sliced in self._going:
-            self._ready[sliced] = None
+            self.ready[sliced] = None
 
     def built(self, sliced: Sliced, size: int) -> None:
         """Its answer has so many bytes now."""
@@ -228,15 +228,15 @@ class Slices:
 
     def _drop(self, sliced: Sliced) -> None:
         self._going.pop(sliced, None)
-        self._ready.pop(sliced, None)
+        self.ready.pop(sliced, None)
 
     def tick(self, now: Instant) -> None:
         """Ask for one slice of the request whose turn it is."""
         sliced = self._next()
         if sliced is None:
             return
-        del self._ready[sliced]
+        del self.ready[sliced]
         if sliced.call.session.is_closing:
             self._going.pop(sliced, None)
         elif sliced.go_on(now) and sliced in self._going:
-            self._ready[sliced] = None
+            self.ready[sliced] = None

@@ -14,7 +14,7 @@ from itertools import islice
 import msgspec
 
 from sparklog.effects import Effect, Run
-from sparklog.model import Instant, Micros, Millis, Offset, OffsetAndEpoch, Ticket, earlier
+from sparklog.model import Instant, Micros, Millis, Offset, OffsetAndEpoch, Ticket
 from sparklog.record.batch import read_header
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.disk.door import Disk, StorageError
@@ -69,7 +69,7 @@ class Snapshotting:
         self._job: _Job | None = None
         self._new_bytes = 0
         self._interval_us = settings.metadata_log_max_snapshot_interval_ms * 1000
-        self._last_us = now.mono_us
+        self._old_at_us = Micros(now.mono_us + self._interval_us)
         self._not_before_us = now.mono_us
         self._clean_us = now.mono_us
 
@@ -90,18 +90,18 @@ class Snapshotting:
         """When `due` wants to be called, if nothing happens before."""
         if self._job is not None:
             return None
-        earliest = self._clean_us if len(self._raft.snapshots) > 1 else None
+        clean_us = self._clean_us if len(self._raft.snapshots) > 1 else None
         if not self._interval_us or not self._has_news(image):
-            return earliest
-        write_us = Micros(self._last_us + self._interval_us)
-        return earlier(earliest, write_us if write_us > self._not_before_us else self._not_before_us)
+            return clean_us
+        write_us = self._old_at_us if self._old_at_us > self._not_before_us else self._not_before_us
+        return write_us if clean_us is None or write_us < clean_us else clean_us
 
     def due(self, image: MetadataImage, now: Instant) -> list[Effect]:
         """Begin to write a snapshot of the published image if one is due, or else remove the oldest if it is no longer kept."""
         if self._job is not None or not self._raft.is_leader:
             return []
         is_large = self._new_bytes >= self._settings.metadata_log_max_record_bytes_between_snapshots
-        is_old = self._interval_us != 0 and now.mono_us >= self._last_us + self._interval_us
+        is_old = self._interval_us != 0 and now.mono_us >= self._old_at_us
         try:
             if (is_large or is_old) and now.mono_us >= self._not_before_us and self._has_news(image):
                 return self._begin_write(image, now)
@@ -126,7 +126,7 @@ class Snapshotting:
         elif job.task is _Task.WRITE:
             snapshots.append(job.snapshot)
             self._new_bytes -= job.new_bytes
-            self._last_us = self._clean_us = now.mono_us
+            self._old_at_us, self._clean_us = Micros(now.mono_us + self._interval_us), now.mono_us
             self._trace("metadata-snapshot", offset=job.snapshot.offset, epoch=job.snapshot.epoch)
         elif job.task is _Task.CHECK:
             return self._begin_removal(job.snapshot, now)

@@ -70,7 +70,10 @@ class Standing:
     def __init__(self, context: Context, failed: list[Uuid], trace: Trace) -> None:
         self.is_ready = False
         self._context = context
+        self._live = context.live
         self._failed = failed
+        moving = context.partitions.moving
+        self._assignments: dict[tuple[Uuid, int], Assignment] = {} if moving is None else moving.assignments
         self._told_cordoned: tuple[str, ...] = ()
         self._trace = trace
         self._again: list[Callable[[Instant], None]] = []
@@ -95,16 +98,7 @@ class Standing:
     @property
     def has_failures(self) -> bool:
         """Whether there is something to tell of directories, and somebody who listens."""
-        return self.is_ready and bool(self._failed or self._assignments or self._has_other_cordons)
-
-    @property
-    def _has_other_cordons(self) -> bool:
-        return self._told_cordoned is not self._context.settings.cordoned_log_dirs
-
-    @property
-    def _assignments(self) -> dict[tuple[Uuid, int], Assignment]:
-        moving = self._context.partitions.moving
-        return {} if moving is None else moving.assignments
+        return self.is_ready and bool(self._failed or self._assignments or self._told_cordoned is not self._live.settings.cordoned_log_dirs)
 
     def report_failures(self, now: Instant) -> None:
         """Tell which directories can no longer be used, so that nothing is led from them or placed there; before that, what lies where."""
@@ -113,7 +107,7 @@ class Standing:
             for one in told:
                 del self._assignments[one.topic_id, one.partition]
             self._context.propose(self._assigning(told), DirectoryReport(told), BROKER_PRINCIPAL, now)
-        if self._has_other_cordons:
+        if self._told_cordoned is not self._live.settings.cordoned_log_dirs:
             self._tell_cordoned(CordonReport(), now)
         if self._failed:
             failed, self._failed[:] = tuple(self._failed), []

@@ -120,6 +120,8 @@ class Transactions:
         self._room = _MARKERS_AT_ONCE
         self._unjudged: deque[VerdictDue] = deque()
         self._judged_room = _JUDGED_AT_ONCE
+        self.has_more_due = False
+        """Whether markers or verdicts are due that no turn of the loop had room for yet."""
 
     def _take_producer_id(self) -> ProducerId | None:
         taken = self.producer_ids.take()
@@ -177,6 +179,7 @@ class Transactions:
                 self._room = 0  # in a turn of their own: whoever ended the transaction hears of it before
             elif isinstance(token, VerdictDue):
                 self._unjudged.append(token)
+                self.has_more_due = True
             elif token is not None:
                 waited_for.append(answer)
         internal = (MarkersDue, VerdictDue, type(None))
@@ -204,11 +207,7 @@ class Transactions:
             piece, told = self._pieces.popleft()
             self._room -= len(piece.partitions)
             self.write(piece, told.coordinator_epoch, told.written, now)
-
-    @property
-    def has_more_due(self) -> bool:
-        """Whether markers or verdicts are due that this turn of the loop had no room for."""
-        return bool(self._pieces or self._unjudged)
+        self.has_more_due = bool(self._pieces or self._unjudged)
 
     @property
     def may_go_on(self) -> bool:

@@ -10,13 +10,15 @@ from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_lines, rend
 
 
 class EpochCache:
-    """Invariants: epochs and start offsets both grow strictly; `is_saved` is true while the file holds exactly these entries."""
+    """Invariants: epochs and start offsets both grow strictly; `is_saved` is true while the file holds exactly these entries; `latest` is
+    the newest epoch, -1 if there is none."""
 
-    __slots__ = ("_epochs", "_starts", "is_saved")
+    __slots__ = ("_epochs", "_starts", "is_saved", "latest")
 
     def __init__(self) -> None:
         self._epochs: list[LeaderEpoch] = []
         self._starts: list[Offset] = []
+        self.latest = NO_EPOCH
         self.is_saved = True
 
     @classmethod
@@ -43,11 +45,6 @@ class EpochCache:
         """(epoch, offset of its first record), oldest first."""
         return list(zip(self._epochs, self._starts, strict=True))
 
-    @property
-    def latest(self) -> LeaderEpoch:
-        """The newest epoch; -1 if there is none."""
-        return self._epochs[-1] if self._epochs else NO_EPOCH
-
     def assign(self, epoch: LeaderEpoch, start_offset: Offset) -> None:
         """Let `epoch` begin at `start_offset`; entries that this contradicts go, and an older start of the same epoch stays."""
         if epoch < 0 or (self._epochs and epoch <= self._epochs[-1] and start_offset >= self._starts[-1]):
@@ -56,6 +53,7 @@ class EpochCache:
             self._drop_from(len(self._epochs) - 1)
         self._epochs.append(epoch)
         self._starts.append(start_offset)
+        self.latest = epoch
         self.is_saved = False
 
     def truncate_end(self, offset: Offset) -> None:
@@ -76,6 +74,7 @@ class EpochCache:
     def _drop_from(self, index: int) -> None:
         del self._epochs[index:]
         del self._starts[index:]
+        self.latest = self._epochs[-1] if self._epochs else NO_EPOCH
         self.is_saved = False
 
     def epoch_at(self, offset: Offset) -> LeaderEpoch:

@@ -53,7 +53,6 @@ class PartitionLog:
 
     __slots__ = (
         "_disk",
-        "_frozen",
         "_index_entries_near_full",
         "_is_rendering",
         "_opened_ms",
@@ -66,6 +65,7 @@ class PartitionLog:
         "directory",
         "epochs",
         "first_dirty_offset",
+        "frozen",
         "holes",
         "is_closed",
         "leftovers",
@@ -104,7 +104,7 @@ class PartitionLog:
         self._producers: ProducerState = found.producers
         self._transactions = Transactions(found.producers)
         self._snapshot_offset = found.snapshot_offset
-        self._frozen: tuple[Offset, FrozenProducers] | None = None  # for the snapshot of a roll
+        self.frozen: tuple[Offset, FrozenProducers] | None = None  # for the snapshot of a roll
         self._is_rendering = False
         self._unsynced = Unsynced([file for file in found.unsynced if file is not self.segments.active.file])
         self.settings = settings
@@ -273,22 +273,22 @@ class PartitionLog:
         self._rolls_after_ms = NOT_KNOWN
         if is_saved:
             self._snapshot_offset = base_offset
-        elif self._frozen is None:  # else this roll goes without: recovery begins with an older snapshot
-            self._frozen = base_offset, self._producers.freeze()
+        elif self.frozen is None:  # else this roll goes without: recovery begins with an older snapshot
+            self.frozen = base_offset, self._producers.freeze()
 
     def producers_to_render(self) -> FrozenProducers | None:
         """The producers as of a roll, whose snapshot a job is to render for `producers_rendered`: once, and one at a time."""
-        if self._frozen is None or self._is_rendering:
+        if self.frozen is None or self._is_rendering:
             return None
         self._is_rendering = True
-        return self._frozen[1]
+        return self.frozen[1]
 
     def producers_rendered(self, frozen: FrozenProducers, content: bytes) -> DiskFile | None:
         """Write the snapshot of those producers, if the log still needs it; what is given is to be synced. Raises StorageError."""
         self._is_rendering = False
-        if self._frozen is None or self._frozen[1] is not frozen or self.is_closed:
+        if self.frozen is None or self.frozen[1] is not frozen or self.is_closed:
             return None
-        offset, self._frozen = self._frozen[0], None
+        offset, self.frozen = self.frozen[0], None
         file = self._disk.replace(f"{self.directory}/{file_name(offset, SNAPSHOT_SUFFIX)}", content)
         self._unsynced.files.append(file)
         self._snapshot_offset = max(self._snapshot_offset, offset)
@@ -488,7 +488,7 @@ class PartitionLog:
         # Durable before anything is appended: else a crash could bring back the old end under a new segment.
         self._disk.sync(files)
         known = self._producers
-        self._frozen = None
+        self.frozen = None
         self._producers, self._snapshot_offset = recover_producers(
             self._disk, self.directory, self.segments.all, log_start_offset=self.log_start_offset, end_offset=self.log_end_offset, now_ms=0
         )

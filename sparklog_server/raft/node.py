@@ -107,7 +107,7 @@ class RaftNode:
         self._sync: tuple[Ticket, Offset] | None = None
         self.retry_at_us: Micros | None = None  # a full disk refused a write: when `tick` is wanted
         self._is_full = False  # and that was told
-        self._recovery_point = RecoveryPoint(disk, log.directory, METADATA_PARTITION, tickets=tickets)
+        self.recovery = RecoveryPoint(disk, log.directory, METADATA_PARTITION, tickets=tickets)
 
     @classmethod
     def open(
@@ -175,7 +175,7 @@ class RaftNode:
     @property
     def is_quiet(self) -> bool:
         """Whether nothing waits for the disk but room on it."""
-        return self._sync is None and self._vote_ticket is None and self._recovery_point.is_quiet
+        return self._sync is None and self._vote_ticket is None and self.recovery.is_quiet
 
     def tick(self, now: Instant) -> list[Effect]:
         """Try again what a full disk refused, and write the recovery point down if it is time."""
@@ -187,12 +187,12 @@ class RaftNode:
             else:
                 effects += self._lead(now) if self._is_elected else self._vote(now)
         if self.is_leader:
-            effects += self._recovery_point.due(self.log.recovery_point, now)
+            effects += self.recovery.due(self.log.recovery_point, now)
         return effects
 
     def deadline(self) -> Micros | None:
         """When `tick` wants to be called."""
-        return earlier(self.retry_at_us, self._recovery_point.deadline()) if self.is_leader else self.retry_at_us
+        return earlier(self.retry_at_us, self.recovery.deadline()) if self.is_leader else self.retry_at_us
 
     def campaign(self, now: Instant) -> list[Effect]:
         """Stand for election in the next epoch: the vote for oneself goes to disk first."""
@@ -231,9 +231,9 @@ class RaftNode:
 
     def synced(self, ticket: Ticket, error: StorageError | None, now: Instant) -> list[Effect]:
         """The result of a sync or job this node asked for: a vote that elects it, or records that count from now on."""
-        if self._recovery_point.finished(ticket):
+        if self.recovery.finished(ticket):
             if error is not None and error.is_full:
-                self._recovery_point.moved(now)  # the one that is there stays true
+                self.recovery.moved(now)  # the one that is there stays true
             elif error is not None and self.role is not Role.HALTED:
                 return self.halt(error)
             return []
@@ -249,7 +249,7 @@ class RaftNode:
         end_offset = self._sync[1]
         self._sync = None
         self.log.synced(end_offset)
-        self._recovery_point.moved(now)
+        self.recovery.moved(now)
         if self._leading is not None:
             self._leading.voter_synced(self._node_id, end_offset)
         assert self.high_watermark <= self.log_end_offset
@@ -324,7 +324,7 @@ class RaftNode:
         self._become(Role.CLOSED)
         try:
             self.log.close(None if is_halted else now)
-            self._recovery_point.stop()
+            self.recovery.stop()
             if not is_halted:
                 write_recovery_point(self._disk, self.log.directory, METADATA_PARTITION, self.log.log_end_offset)
                 leave_mark(self._disk, self.log.directory, METADATA_PARTITION, self.log.log_end_offset)

@@ -42,7 +42,7 @@ class RecoveryPoint:
         self._log = log
         self._tickets = tickets
         self._ticket: Ticket | None = None
-        self._due_us: Micros | None = None
+        self.due_us: Micros | None = None  # also while one is being written, after which it is `deadline`
 
     @property
     def is_quiet(self) -> bool:
@@ -51,18 +51,18 @@ class RecoveryPoint:
 
     def moved(self, now: Instant) -> None:
         """More is durable than was written down."""
-        if self._due_us is None:
-            self._due_us = Micros(now.mono_us + _DELAY_US)
+        if self.due_us is None:
+            self.due_us = Micros(now.mono_us + _DELAY_US)
 
     def deadline(self) -> Micros | None:
         """When `due` has something to begin."""
-        return self._due_us if self._ticket is None else None
+        return self.due_us if self._ticket is None else None
 
     def due(self, recovery_point: Offset, now: Instant) -> list[Run]:
         """The job that writes it down, if it is time."""
-        if self._ticket is not None or self._due_us is None or self._due_us > now.mono_us:
+        if self._ticket is not None or self.due_us is None or self.due_us > now.mono_us:
             return []
-        self._due_us = None
+        self.due_us = None
         self._ticket = self._tickets()
         return [Run(partial(write, self._disk, self._directory, self._log, recovery_point), self._ticket)]
 
@@ -75,4 +75,4 @@ class RecoveryPoint:
 
     def stop(self) -> None:
         """Begin no job more."""
-        self._due_us = self._ticket = None
+        self.due_us = self._ticket = None

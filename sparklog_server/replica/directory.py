@@ -124,10 +124,14 @@ class Directory:
 
     def deadline(self) -> Micros | None:
         """When to ask again whether a sync or a checkpoint is due, or there is room."""
-        sync_at_us = None if self._in_flight else self.sync_at_us
+        earliest = None if self._in_flight else self.sync_at_us
         if self.room.look_at_us is not None and self.error is None:
-            sync_at_us = earlier(sync_at_us, self.room.look_at_us)
-        return sync_at_us if self._is_checkpointing else earlier(sync_at_us, earlier(self._checkpoint_at_us, self._recovery_points_at_us))
+            earliest = earlier(earliest, self.room.look_at_us)
+        if self._is_checkpointing:
+            return earliest
+        if self._recovery_points_at_us is not None:
+            earliest = earlier(earliest, self._recovery_points_at_us)
+        return self._checkpoint_at_us if earliest is None else earlier(earliest, self._checkpoint_at_us)
 
     @property
     def is_quiet(self) -> bool:

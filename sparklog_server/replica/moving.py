@@ -48,7 +48,7 @@ class Moving:
     """All moves of this broker.
 
     Invariants: a partition has at most one move; `assignments` waits to be told to the controller; a move that was cancelled has left
-    `_moves`, and stays in `_jobs` until its job is over.
+    `moves`, and stays in `_jobs` until its job is over.
     """
 
     def __init__(self, disk: Disk, *, cleaning: Cleaning | None, retention: Retention, tickets: Callable[[], Ticket], trace: Trace) -> None:
@@ -60,7 +60,7 @@ class Moving:
         self._retention = retention
         self._tickets = tickets
         self._trace = trace
-        self._moves: dict[Partition, Move] = {}
+        self.moves: dict[Partition, Move] = {}
         self._jobs: dict[Ticket, tuple[Move, Copying | None]] = {}
         self._removals: dict[Ticket, None] = {}
         self._resume_at_us = Micros(0)
@@ -82,7 +82,7 @@ class Moving:
     def move(self, partition: Partition, home: Directory, target: Directory, now: Instant) -> list[Run]:
         """Have a replica move, or with `home` for a target, stay: whatever move was under way to elsewhere is cancelled."""
         runs: list[Run] = []
-        move = self._moves.get(partition)
+        move = self.moves.get(partition)
         if move is not None and move.stage is not Stage.COPYING:
             self._next[partition] = target
             return []
@@ -97,7 +97,7 @@ class Moving:
         self, partition: Partition, home: Directory, target: Directory, leftovers: tuple[str, ...] = (), left: Left | None = None
     ) -> None:
         """Begin a move, or go on with what is `left` of an earlier life of it; other `leftovers` are removed first."""
-        self._moves[partition] = Move(partition, home, target, leftovers, left)
+        self.moves[partition] = Move(partition, home, target, leftovers, left)
         self._trace("replica-moving", partition=str(partition.topic_partition), source=home.log_dir.path, target=target.log_dir.path)
 
     def serve(self, partition: Partition, home: Directory, directories: Sequence[Directory], assigned: Uuid | None) -> list[Run]:
@@ -113,7 +113,7 @@ class Moving:
                 continue
             ours = [at for at, future in enumerate(copies) if future.topic_id == partition.log.topic_id]
             paths = target.log_dir.take_futures(topic_partition)
-            if ours and target is not home and partition not in self._moves:
+            if ours and target is not home and partition not in self.moves:
                 path = paths.pop(ours[0])
                 try:
                     left = Left(path, segments_in(self._disk, path))
@@ -139,7 +139,7 @@ class Moving:
 
     def copies(self) -> Iterator[tuple[Directory, Partition, int, int]]:
         """(directory, partition, bytes, how many offsets it is behind) of every copy on its way."""
-        for partition, move in self._moves.items():
+        for partition, move in self.moves.items():
             if move.stage is Stage.COPYING:
                 yield move.target, partition, move.size, max(partition.log.log_end_offset - move.end_offset, 0)
 
@@ -149,7 +149,7 @@ class Moving:
         left = self._left.pop(partition, None)
         if left is not None:
             return self._remove_old(left)
-        move = self._moves.get(partition)
+        move = self.moves.get(partition)
         if move is None:
             return []
         if move.stage is Stage.COPYING:
@@ -158,7 +158,7 @@ class Moving:
 
     def holds(self, topic_partition: TopicPartition, directory: Directory) -> bool:
         """Whether files of this name in a directory are on their way in or out."""
-        moves = [*self._moves.values(), *(move for move, _ in self._jobs.values())]
+        moves = [*self.moves.values(), *(move for move, _ in self._jobs.values())]
         return any(move.topic_partition == topic_partition and directory in (move.home, move.target) for move in moves)
 
     def _cancel(self, move: Move, reason: str) -> list[Run]:
@@ -175,7 +175,7 @@ class Moving:
         return self.discard([move.path, *(move.leftovers or ())]) if is_online else []
 
     def _drop(self, move: Move) -> None:
-        self._moves.pop(move.partition, None)
+        self.moves.pop(move.partition, None)
         if self._cleaning is not None:
             self._cleaning.resume(move.partition)
 
@@ -192,7 +192,7 @@ class Moving:
 
     def close(self) -> None:
         """Make the new names last, at the end of a clean stop. Blocks."""
-        for move in self._moves.values():
+        for move in self.moves.values():
             if move.stage in _SWAPPED and move.target.error is None:
                 path = move.target.log_dir.swap_path(move.topic_partition)
                 try:
@@ -202,11 +202,11 @@ class Moving:
 
     def deadline(self) -> Micros | None:
         """When `due_jobs` has something to begin."""
-        if not self._moves or self._is_stopping:
+        if not self.moves or self._is_stopping:
             return None
-        if any(move.stage is Stage.FOLLOWING for move in self._moves.values()):
+        if any(move.stage is Stage.FOLLOWING for move in self.moves.values()):
             return Micros(0)
-        is_due = len(self._jobs) < _JOBS_MAX and any(move.wants_job for move in self._moves.values())
+        is_due = len(self._jobs) < _JOBS_MAX and any(move.wants_job for move in self.moves.values())
         return self._resume_at_us if is_due else None
 
     def due_jobs(self, now: Instant) -> list[Run]:
@@ -214,7 +214,7 @@ class Moving:
         runs: list[Run] = []
         if self._is_stopping:
             return runs
-        for move in list(self._moves.values()):
+        for move in list(self.moves.values()):
             if move.stage is Stage.FOLLOWING:
                 runs += self._follow(move)
             elif len(self._jobs) < _JOBS_MAX and move.wants_job and self._resume_at_us <= now.mono_us:
@@ -224,7 +224,7 @@ class Moving:
     def advance(self, now: Instant) -> list[Run]:
         """A sync, a checkpoint or a job has ended: go on with whoever waited for it."""
         runs: list[Run] = []
-        for move in list(self._moves.values()) if not self._is_stopping else ():
+        for move in list(self.moves.values()) if not self._is_stopping else ():
             runs += self._advance(move, now)
         return runs
 
@@ -299,7 +299,7 @@ class Moving:
     def assigned(self, told: tuple[Assignment, ...], refused: frozenset[tuple[Uuid, int]], now: Instant) -> list[Run]:
         """The controller has written down where replicas are to lie, but for those it refused."""
         runs: list[Run] = []
-        by_key = {(*move.key, move.target.log_dir.directory_id): move for move in self._moves.values()}
+        by_key = {(*move.key, move.target.log_dir.directory_id): move for move in self.moves.values()}
         for one in told:
             move = by_key.get(one)
             if move is None or not move.is_asked:

@@ -47,11 +47,8 @@ class PartitionUnavailable(Exception):
 class Home(Protocol):
     """What a partition needs of the directory it lives in."""
 
+    is_congested: bool  # so much waits for the disk that nobody should add to it
     room: Room
-
-    @property
-    def is_congested(self) -> bool:
-        """Whether so much waits for the disk that nobody should add to it."""
 
     def mark_dirty(self, partition: "Partition", size: int, now: Instant, *, within_us: int = LINGER_US) -> None:
         """`partition` has `size` more bytes of records that are not durable yet, and should be `within_us` from now."""
@@ -83,7 +80,6 @@ class Partition:
         "_awaits_log_start",
         "_flush_messages",
         "_flush_us",
-        "_home",
         "_is_held",
         "_released",
         "_syncing_start",
@@ -91,6 +87,7 @@ class Partition:
         "durable_epochs_start",
         "durable_log_start",
         "error",
+        "home",
         "in_sync_min",
         "keeps_codec",
         "leader",
@@ -107,7 +104,7 @@ class Partition:
         self.purgatory = Purgatory(parked_max)
         self.error: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER
         self._released = released
-        self._home = home
+        self.home = home
         self.room = home.room
         self._waits_for_sync = True
         self._is_held = False  # the high watermark stands still
@@ -154,7 +151,7 @@ class Partition:
         log.assign_epoch(leader_epoch, log.log_end_offset)
         self._own_end_moved(log.recovery_point if waits_for_sync else log.log_end_offset)
         if waits_for_sync and log.recovery_point < log.log_end_offset:
-            self._home.mark_dirty(self, 0, now)
+            self.home.mark_dirty(self, 0, now)
 
     def wait_for_sync(self, is_wanted: bool, now: Instant) -> None:
         """Whether a record counts as committed only once it is synced, from now on; what was committed before stays so."""
@@ -164,7 +161,7 @@ class Partition:
         if not is_wanted:
             self._own_end_moved(self.log.log_end_offset)
         elif self.log.recovery_point < self.log.log_end_offset:
-            self._home.mark_dirty(self, 0, now)
+            self.home.mark_dirty(self, 0, now)
 
     def leader_for(self, claimed_epoch: int) -> LeaderReplica:
         """The leadership, if a peer that believes in `claimed_epoch` (-1: none claimed) may use it. Raises PartitionUnavailable."""
@@ -219,7 +216,7 @@ class Partition:
 
     def _hurry(self) -> None:
         if self._waits_for_sync and self.log.recovery_point < self.log.log_end_offset:
-            self._home.hurry()
+            self.home.hurry()
 
     # -- append, read and sync
 
@@ -293,22 +290,17 @@ class Partition:
         """`size` more bytes are in the log: have them synced in time, or count them as committed."""
         log = self.log
         if self._waits_for_sync:
-            self._home.mark_dirty(self, size, now)
+            self.home.mark_dirty(self, size, now)
             if self.purgatory:
-                self._home.hurry()
+                self.home.hurry()
         else:
-            if log.has_sealed_unsynced:
-                self._home.mark_dirty(self, 0, now)  # nobody waits, but a crash shall not cost the scan of a whole segment
+            if log.segments.sealed:
+                self.home.mark_dirty(self, 0, now)  # nobody waits, but a crash shall not cost the scan of a whole segment
             elif self._flush_us is not None:
-                self._home.mark_dirty(self, 0, now, within_us=self._flush_us)
+                self.home.mark_dirty(self, 0, now, within_us=self._flush_us)
             if log.log_end_offset - log.recovery_point >= self._flush_messages:
-                self._home.mark_dirty(self, 0, now, within_us=0)
+                self.home.mark_dirty(self, 0, now, within_us=0)
             self._own_end_moved(log.log_end_offset)
-
-    @property
-    def is_congested(self) -> bool:
-        """Whether the disk is so far behind that producers should pause."""
-        return self._home.is_congested
 
     def read(self, start: Offset, limit: Offset, bytes_max: int, *, at_least_one: bool) -> FileSlice | None:
         """Whole batches of `[start, limit)`; None if there are none. Raises PartitionUnavailable, OffsetOutOfRange or BrokenFrame."""
@@ -316,7 +308,7 @@ class Partition:
             return self.log.read(start, limit, bytes_max, at_least_one=at_least_one)
         except BrokenFrame as broken:
             # One file of one log: what can be found beside it is served on.
-            self._home.frame_broken(self.topic_partition, broken)
+            self.home.frame_broken(self.topic_partition, broken)
             raise
         except StorageError as error:
             raise self._unreadable(error) from error
@@ -390,7 +382,7 @@ class Partition:
     def park_until_durable(self, log_start: Offset, token: object, now: Instant) -> None:
         """Hand `token` back when the log starts at `log_start` or beyond also after a crash, or the partition is gone."""
         self._awaits_log_start.append((log_start, token))
-        self._home.log_start_moved(now, is_awaited=True)
+        self.home.log_start_moved(now, is_awaited=True)
 
     def log_start_written(self, log_start: Offset) -> None:
         """The checkpoint says that the log starts at `log_start`."""
@@ -414,9 +406,9 @@ class Partition:
             self.storage_failed(error)
             return None
         if log.has_sealed_unsynced or job is not None:
-            self._home.mark_dirty(self, 0, now)  # the files leave once the epochs on disk begin at the log start too
+            self.home.mark_dirty(self, 0, now)  # the files leave once the epochs on disk begin at the log start too
         if log.log_start_offset > log_start:
-            self._home.log_start_moved(now, is_awaited=self.room.is_full)  # the files leave once it is written down
+            self.home.log_start_moved(now, is_awaited=self.room.is_full)  # the files leave once it is written down
         return job
 
     def _own_end_moved(self, end_offset: Offset) -> None:
@@ -427,9 +419,9 @@ class Partition:
     def storage_failed(self, error: StorageError) -> None:
         """The disk refused: the directory goes offline; where it was a file of this log that cannot be read, this partition alone."""
         if error.call == "read":
-            self._home.partition_failed(self, error)
+            self.home.partition_failed(self, error)
         else:
-            self._home.storage_failed(error)
+            self.home.storage_failed(error)
 
     def _not_written(self, error: StorageError, now: Instant) -> PartitionUnavailable:
         """The disk refused an append; what to raise. For want of room nothing was written, and all that was before is served on."""
@@ -440,7 +432,7 @@ class Partition:
 
     def _unreadable(self, error: StorageError) -> PartitionUnavailable:
         """A file of the log cannot be read: its neighbours serve on. What to raise."""
-        self._home.partition_failed(self, error)
+        self.home.partition_failed(self, error)
         return PartitionUnavailable(ErrorCode.KAFKA_STORAGE_ERROR)
 
     def _failed(self, error: StorageError) -> PartitionUnavailable:
@@ -452,7 +444,7 @@ class Partition:
 
     def move_to(self, home: Home, now: Instant) -> None:
         """The log lies in another directory now. Until `moved` nothing more counts as committed: a crash could bring the old one back."""
-        self._home = home
+        self.home = home
         self.room = home.room
         self._is_held = True
         home.mark_dirty(self, 0, now, within_us=0)

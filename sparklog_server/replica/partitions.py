@@ -400,7 +400,7 @@ class Partitions:
         earliest = earlier(self.retention.deadline(), self._removals.deadline())
         for directory in self.directories:
             earliest = earlier(earliest, directory.deadline())
-        if self.moving is not None:
+        if self.moving is not None and self.moving.moves:
             earliest = earlier(earliest, self.moving.deadline())
         return earliest if self.cleaning is None else earlier(earliest, self.cleaning.deadline())
 

@@ -27,8 +27,7 @@ class ProducerSnapshots:
         """The jobs for those of these logs that have rolled."""
         runs = []
         for partition in partitions:
-            frozen = partition.log.producers_to_render()
-            if frozen is not None:
+            if partition.log.frozen is not None and (frozen := partition.log.producers_to_render()) is not None:
                 ticket = self._tickets()
                 self._jobs[ticket] = directory, partition, frozen
                 runs.append(Run(frozen.render, ticket, in_steps=True, is_calm=True))

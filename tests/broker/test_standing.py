@@ -18,8 +18,10 @@ COUNT = 2 * RECORDS_PER_REQUEST_MAX + 1
 def test_where_very_many_replicas_lie_is_told_in_requests_that_the_controller_takes() -> None:
     proposed: list[Any] = []
     assignments = {(TOPIC, number): Assignment(TOPIC, number, DIRECTORY) for number in range(COUNT)}
+    settings = BrokerSettings.of({})
     context = SimpleNamespace(
-        settings=BrokerSettings.of({}),
+        settings=settings,
+        live=SimpleNamespace(settings=settings),
         broker_epoch=1,
         image=SimpleNamespace(offset=0),
         partitions=SimpleNamespace(moving=SimpleNamespace(assignments=assignments), directories=[]),

@@ -98,7 +98,7 @@ class _ParkedFetch:
     def read(self) -> tuple[FetchResponse, bool]:
         """What can be answered now, and whether it should be: enough bytes, or an error the client must hear of."""
         request = self._request
-        room = min(request.max_bytes, self._context.settings.fetch_max_bytes)
+        room = min(request.max_bytes, self._context.live.settings.fetch_max_bytes)
         quotas = self._context.quotas
         if quotas.is_set:
             room = min(room, quotas.fetch_bytes_max(self.call))
@@ -193,7 +193,7 @@ class _ParkedFetch:
                 )
             is_committed_only = self._request.isolation_level == _READ_COMMITTED
             part.high_watermark = leader.high_watermark
-            part.last_stable_offset = partition.last_stable_offset
+            part.last_stable_offset = partition.log.last_stable_offset(leader.high_watermark)
             limit = part.last_stable_offset if is_committed_only else leader.high_watermark
             if not is_committed_only:
                 part.aborted_transactions = None

@@ -266,7 +266,7 @@ def _append(
     except RecordsRefused as refused:
         _refuse(part, refused)
         return None
-    if partition.is_congested:
+    if partition.home.is_congested:
         context.pause(call.session)
     part.base_offset = result.base_offset
     part.log_append_time_ms = result.log_append_time_ms
