@@ -165,10 +165,11 @@ def refused_for(error: ValueError) -> RecordsRefused:
 def _without_keys(plain: Buffer, header: HeaderFields, settings: LogSettings, now_ms: int) -> RecordsRefused:
     """Walk a batch that is refused once more, to name every record without a key, and those whose timestamp is out of bounds."""
     try:
+        scan.check_records(plain, header[12], header[7], False)  # the first record without a key ended the walk before
         keyless = scan.keys_missing(plain, header[12], NAMED_RECORDS_MAX)
         if settings.timestamp_type != "LogAppendTime":
             check_timestamps(plain, header, settings, now_ms)
-    except ValueError as error:  # what follows the first record without a key was not walked before
+    except ValueError as error:
         return refused_for(error)
     except RecordsRefused as refused:
         return missing_keys(keyless, refused)

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from sparklog.effects import take_all
 from sparklog.errors import ErrorCode
-from sparklog.record.batch import build_batch, decode_records
-from sparklog.record.compression import Codec
+from sparklog.record.batch import HEADER_SIZE, build_batch, decode_records
+from sparklog.record.compression import Codec, compress
 from sparklog_server.log.settings import LogSettings
 from sparklog_server.log.validate import Checked, RecordsRefused, check_client_batch
 from sparklog_server.log.validate_steps import Room, check_in_steps
@@ -64,6 +64,19 @@ def test_a_check_in_steps_judges_as_one_at_once(
     expected, found = at_once(bytearray(batch), topic), in_steps(bytearray(batch), topic)
     if isinstance(expected, RecordsRefused) or isinstance(found, RecordsRefused) or topic.validates_compressed:
         assert judged(found) == judged(expected)
+
+
+def test_a_batch_with_a_damaged_record_behind_one_without_a_key_is_refused_for_the_damage() -> None:
+    plain = build_batch([(None, b"v", (), 1), (b"k", b"v", (("h", b"x"),), 1)])
+    at = plain.rindex(b"h") - 1
+    plain[at] = 1  # the length of the header's key, which may not be -1
+    batch = bytearray(plain[:HEADER_SIZE]) + compress(Codec.GZIP, plain[HEADER_SIZE:])
+    batch[8:12], batch[22] = (len(batch) - 12).to_bytes(4, "big"), Codec.GZIP
+    reseal(plain, 0)
+    reseal(batch, 0)
+    topic = LogSettings(is_compacted=True, timestamp_before_max_ms=1000)
+    for refused in (at_once(plain, topic), at_once(bytearray(batch), topic), in_steps(batch, topic)):
+        assert judged(refused) == (ErrorCode.INVALID_RECORD, [])
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
