@@ -12,7 +12,7 @@ from sparklog.wire.messages.fetch import FetchResponse
 from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from sparklog.wire.messages.offset_commit import OffsetCommitResponse
 from sparklog.wire.messages.produce import ProduceResponse
-from sparklog_server.disk.door import StorageError
+from sparklog_server.disk.door import OutOfDescriptors, StorageError
 from sparklog_server.log.ballast import BALLAST_BYTES, FILE_NAME, START_BYTES, keep, written
 from sparklog_server.simulation.cluster import SimulatedConnection
 from sparklog_server.simulation.disk import NO_SPACE, SimulatedDisk
@@ -179,21 +179,31 @@ def test_names_for_which_a_full_disk_has_no_room_cost_the_ballast_and_nothing_mo
     assert world.create(client, "u") == 0
 
 
-def test_a_topic_is_deleted_in_the_end_though_a_full_disk_has_no_room_for_the_name_at_first() -> None:
+@pytest.mark.parametrize("is_disk_full", [True, False])
+def test_a_topic_is_deleted_in_the_end_though_its_directories_cannot_be_renamed_at_first(is_disk_full: bool) -> None:
+    def refuse(call: str, path: str) -> str | None:
+        if call != "rename" or not path.startswith("/data/t-1"):
+            return None
+        if is_disk_full:
+            return NO_SPACE
+        raise OutOfDescriptors("/data", "sync", "Too many open files")
+
     world, client = started()
     assert world.create(client, "t", 3) == 0
     assert send(world, client)[0] == 0
     world.disk.remove(f"/data/{FILE_NAME}")
-    world.disk.fault = lambda call, path: NO_SPACE if call == "rename" and path.startswith("/data/t-1") else None
+    world.disk.fault = refuse
     world.ask(client, DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 4, DeleteTopicsResponse)
     world.settle(5000)
-    assert world.create(client, "t", 3) == 0
+    assert world.create(client, "t", 3) == (ErrorCode.KAFKA_STORAGE_ERROR if is_disk_full else 0)
     world.settle(5000)
     assert world.disk.list("/data/t-1")
     assert send(world, client)[0] != 0  # the name is held
     world.disk.fault = None
     world.settle(10_000)
     assert not [name for name in world.disk.list("/data") if name.endswith("-delete")]
+    if is_disk_full:
+        assert world.create(client, "t", 3) == 0
     assert send(world, client, b"new") == (0, 0)
     assert read(world, client) == (0, [b"new"])
     assert not events(world, "log-directory-offline")

@@ -309,7 +309,7 @@ def test_a_cleaned_segment_and_those_it_replaces_keep_their_descriptors_while_th
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    disk = OsDisk(open_files_max=2)
+    disk = OsDisk(open_files_max=100)  # half of it is theirs who read files that were closed
     log = open_log(disk, msgspec.structs.replace(SETTINGS, segment_bytes=500))
     fill(log, Random(6), count=40)
     sync(disk, log)
