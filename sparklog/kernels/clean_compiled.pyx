@@ -443,8 +443,10 @@ def index_entries(source, Py_ssize_t limit, int64_t file_position, int64_t base_
                             broken = _NO_MEMORY
                             break
                         found = grown
-                    found[4 * used], found[4 * used + 1] = last_offset - base_offset, file_position + position
-                    found[4 * used + 2], found[4 * used + 3] = state[1], state[2] - base_offset
+                    found[4 * used] = <int64_t>(<uint64_t>last_offset - <uint64_t>base_offset)
+                    found[4 * used + 1] = file_position + position
+                    found[4 * used + 2] = state[1]
+                    found[4 * used + 3] = <int64_t>(<uint64_t>state[2] - <uint64_t>base_offset)
                     used += 1
                     state[0] = 0
                 state[0] += size

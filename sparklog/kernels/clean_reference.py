@@ -330,7 +330,7 @@ def index_entries(
         if batch.max_timestamp > state[1]:
             state[1], state[2] = batch.max_timestamp, batch.last_offset
         if state[0] > interval_bytes:
-            found.append((batch.last_offset - base_offset, file_position + position, state[1], state[2] - base_offset))
+            found.append((_signed(batch.last_offset - base_offset), file_position + position, state[1], _signed(state[2] - base_offset)))
             state[0] = 0
         state[0] += batch.size
         position += batch.size

@@ -1,6 +1,7 @@
 """The compiled `avro` kernel and its plain-Python twin give the same columns, refuse the same rows and read what fastavro reads."""
 
 import json
+import math
 from array import array
 from collections.abc import Sequence
 from importlib import import_module
@@ -8,6 +9,7 @@ from itertools import accumulate
 from types import ModuleType
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -133,6 +135,15 @@ def test_a_value_that_does_not_fit_its_type_is_refused_and_its_neighbours_are_re
     assert tuple(map(bytes, columns[2])) == (b"\1", b"\1")
 
 
+def bits_of(column: pa.Array) -> pa.Array:
+    """A column that equals itself: one NaN for all of them, since Python turns a signalling NaN of 32 bits into a quiet one."""
+    if not pa.types.is_floating(column.type):
+        return column
+    one = pc.if_else(pc.is_nan(column), pa.scalar(math.nan, column.type), column)
+    return one.view(pa.int32() if column.type == pa.float32() else pa.int64())
+
+
+@example(([(reference.FLOAT, -1, False)], [b"\x00\x00\x81\x7f"]), SchemaIdPrefix.AUTO)
 @example(([(reference.INT, 1, False)], [b"\x00\x80\x80\x80\x80\x01"]), SchemaIdPrefix.AUTO)
 @given(records(), st.sampled_from(SchemaIdPrefix))
 def test_a_flat_record_is_what_fastavro_makes_of_it(
@@ -155,5 +166,4 @@ def test_a_flat_record_is_what_fastavro_makes_of_it(
     assert found.refused.keys() == expected.refused.keys()
     assert found.array.is_valid() == expected.array.is_valid()
     for ours, theirs in zip(found.array.flatten(), expected.array.flatten(), strict=True):
-        bits = {pa.float32(): pa.int32(), pa.float64(): pa.int64()}.get(ours.type, ours.type)  # a NaN differs from itself
-        assert ours.view(bits) == theirs.view(bits)
+        assert bits_of(ours) == bits_of(theirs)

@@ -7,7 +7,7 @@ from struct import pack_into
 from types import ModuleType
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sparklog.kernels import clean_reference as reference
@@ -82,6 +82,7 @@ def test_twins_agree_on_what_stays(history: list[object], limit: int, start: int
 
 
 @needs_compiled
+@example([([(b"", None, [], 0)], 48, -1, 0), ([(b"", None, [], 0)] * 5, 0, -1, 0), ([(b"", None, [], 0)], 0, -1, 0)], [(0.0, 128)], 0, 0)
 @examples(300)
 @given(histories, damages, st.integers(0, 3), st.integers(0, 70))
 def test_twins_refuse_the_same_bytes(history: list[object], damage: list[tuple[float, int]], whose_crc: int, cut: int) -> None:
