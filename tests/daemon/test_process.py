@@ -35,8 +35,17 @@ def test_ctrl_c_is_a_clean_end_too(tmp_path: Path) -> None:
         assert process.end(signal.SIGINT)[0] == 0
 
 
+def inherits_sighup(handler: signal.Handlers, directory: Path) -> BrokerProcess:
+    """A broker begun by a process with this handler, whatever the tests themselves run under."""
+    before = signal.signal(signal.SIGHUP, handler)
+    try:
+        return broker(directory)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_a_terminal_that_goes_away_is_a_clean_end_too(tmp_path: Path) -> None:
-    with broker(tmp_path / "data") as process:
+    with inherits_sighup(signal.SIG_DFL, tmp_path / "data") as process:
         process.address()
         code, _, err = process.end(signal.SIGHUP)
     assert (code, err.splitlines()[-1].split()[1]) == (0, "stopped")
@@ -50,11 +59,7 @@ def test_sighup_together_with_sigterm_is_a_clean_end(tmp_path: Path) -> None:
 
 
 def test_a_broker_under_nohup_outlives_its_terminal(tmp_path: Path) -> None:
-    ignored = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        process = broker(tmp_path / "data")
-    finally:
-        signal.signal(signal.SIGHUP, ignored)
+    process = inherits_sighup(signal.SIG_IGN, tmp_path / "data")
     with process, socket.create_connection(process.address()) as client:
         process.child.send_signal(signal.SIGHUP)
         assert is_served(client)
