@@ -85,7 +85,7 @@ class Reactor:
         self._posted: deque[Callable[[], None]] = deque()
         self._alone_from_ns = 0
         self._waited_ns = SHORT_WAIT_NS
-        self._passed_over: set[int] = set()  # descriptors that were ready in the last turn and not called
+        self._passed_over: dict[int, int] = {}  # descriptors that are ready and were not called, and for how many turns
         self._heard: tuple[int, ...] = ()  # who ended the last few waits, newest first
         self._is_closed = False
         self._closing = Lock()  # not for `wake`: a signal may come while its own thread posts
@@ -131,11 +131,11 @@ class Reactor:
         An event of a descriptor that was forgotten within the turn concerns none, also where a new connection has got its number.
         """
         found = self._wait(timeout_s)
-        if self._passed_over:  # they come first: the kernel reports what is always ready in the same order each time
-            found.sort(key=lambda one: one[0] not in self._passed_over)
+        waited, self._passed_over = self._passed_over, {}
+        if waited:  # those that waited longest come first: the kernel reports what is always ready in the same order each time
+            found.sort(key=lambda one: waited.get(one[0], 0), reverse=True)
         due = [(descriptor, self._ready.get(descriptor), events) for descriptor, events in found]
         served_left, ended_left = SERVED_PER_TURN, ENDED_PER_TURN
-        self._passed_over = set()
         for descriptor, ready, events in due:
             if ready is None or self._ready.get(descriptor) is not ready:
                 continue
@@ -144,7 +144,7 @@ class Reactor:
             elif not events & PEER_CLOSED and served_left:
                 served_left -= 1
             else:
-                self._passed_over.add(descriptor)
+                self._passed_over[descriptor] = waited.get(descriptor, 0) + 1
                 continue
             ready(events)
 

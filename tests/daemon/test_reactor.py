@@ -51,16 +51,18 @@ def test_an_event_of_a_closed_descriptor_does_not_reach_the_connection_that_has_
     reactor.close()
 
 
-def test_descriptors_that_are_always_ready_take_turns() -> None:
+def test_descriptors_that_are_always_ready_take_turns_and_posted_calls_are_made() -> None:
     reactor, called = Reactor(), set[int]()
-    pairs = [socket.socketpair() for _ in range(SERVED_PER_TURN + 50)]
+    pairs = [socket.socketpair() for _ in range(4 * SERVED_PER_TURN - 10)]
     for number, (ours, theirs) in enumerate(pairs):
         reactor.watch(ours.fileno(), lambda _, number=number: called.add(number))
         theirs.send(b"x")
     reactor.turn(0)
     assert len(called) == SERVED_PER_TURN
-    reactor.turn(0)
-    assert called == set(range(len(pairs)))
+    reactor.post(lambda: called.add(-1))
+    for _ in range(4):
+        reactor.turn(0)
+    assert called == {-1, *range(len(pairs))}
     reactor.close()
     for pair in pairs:
         for one in pair:
