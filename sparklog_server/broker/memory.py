@@ -66,11 +66,18 @@ class RequestMemory:
             mute(session)
 
     def close_stalled(self, now: Instant, close: Callable[[Session, str], None]) -> None:
-        """Close the session with the eldest frame if it has stalled while others wait for it."""
+        """Close the session with the eldest frame if it has stalled while others wait for it; if the broker does not read it, for a reason
+        of its own, it makes way as the youngest."""
         deadline = self.deadline()
-        if deadline is not None and deadline <= now.mono_us:
-            held = f"requests hold {self.total_bytes} bytes, where queued.max.request.bytes is {self.bytes_max}"
-            close(next(iter(self._partial)), f"{held}: the frame that others wait for has not grown for {STALLED_US // 1_000_000} s")
+        if deadline is None or deadline > now.mono_us:
+            return
+        eldest = next(iter(self._partial))
+        if eldest.is_muted:
+            del self._partial[eldest]
+            self._partial[eldest] = now.mono_us
+            return
+        held = f"requests hold {self.total_bytes} bytes, where queued.max.request.bytes is {self.bytes_max}"
+        close(eldest, f"{held}: the frame that others wait for has not grown for {STALLED_US // 1_000_000} s")
 
     def deadline(self) -> Micros | None:
         """When the eldest frame has stalled, if it does not grow before; None while no session waits for it."""

@@ -123,6 +123,27 @@ def test_a_request_that_was_not_read_on_has_10_s_from_when_it_is() -> None:
     assert (held(world), listed_end(world)) == (0, (0, 5))
 
 
+def test_a_muted_session_with_the_eldest_request_makes_way_and_is_not_closed() -> None:
+    world = a_world(**{"queued.max.request.bytes": "5000000"})
+    world.create(world.node.connect(), "t")
+    frame, waiting = large_frame(world), world.node.connect()
+    waiting.expects_anything = True
+    # The parked Fetch mutes the session, so the broker itself does not read the rest of the Produce.
+    wait = b"".join(
+        bytes(chunk) for chunk in encode_request(fetch("t", 0, min_bytes=1 << 30, max_wait_ms=60_000), FETCH_BY_NAME, 1, "test")
+    )
+    waiting.send_bytes(wait + frame[: VALUE_BYTES // 2])
+    others = begin(world, 5)
+    for connection, rest in others:
+        connection.send_bytes(rest)
+    world.settle(ms=15_000)
+    assert not waiting.is_closed
+    assert listed_end(world) == (0, 5)
+    waiting.send_bytes(frame[VALUE_BYTES // 2 :])
+    world.settle(ms=60_000)
+    assert (held(world), listed_end(world)) == (0, (0, 6))
+
+
 def test_an_unfinished_request_that_grows_is_not_closed() -> None:
     world = a_world(**{"queued.max.request.bytes": "5000000"})
     world.create(world.node.connect(), "t")
