@@ -64,8 +64,9 @@ MEMORY = [
 CONNECTIONS = [
     Limit(
         "max.connections",
-        "A new connection displaces the connection that has been idle longest, never one with a request in flight. If there is no idle "
-        "connection, it waits. The hard limit of file descriptors, less those reserved for files, is a second bound of the same kind.",
+        "A new connection displaces the connection that has been idle longest, never one with a request in flight. If every "
+        "connection has a request in flight, it waits. The hard limit of file descriptors, less those reserved for files, is a "
+        "second bound of the same kind.",
     ),
     Limit("sparklog.inter.broker.connections.reserve", "Connections of other listeners may use only the remainder."),
     Limit("socket.listen.backlog.size", "The operating system refuses or drops further connection attempts. Its own bound also applies."),
