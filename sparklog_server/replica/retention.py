@@ -62,7 +62,8 @@ class Retention:
         self._check_at_us = Micros(now.mono_us + self._first_us)
 
     def hurry(self, now: Instant) -> None:
-        """A disk is full: look at the logs now, unless that was done lately."""
+        """A disk is full: look at the logs now, unless that was done lately, and let go of what the checkpoint alone lets go."""
+        self.log_starts_written()
         if self._check_at_us is not None and now.mono_us >= self._hurried_us + _HURRIED_US:
             self._hurried_us = now.mono_us
             self._check_at_us = now.mono_us
@@ -141,10 +142,16 @@ class Retention:
         return []
 
     def log_starts_written(self) -> None:
-        """A checkpoint is on disk: what lies below the log starts in it, and the durable epochs, may leave the disk when it is due."""
+        """A checkpoint is on disk: what lies below the log starts in it, and the durable epochs, may leave the disk when it is due.
+
+        The epochs are for a start that finds the checkpoint damaged. A full disk may have no room for them before these files are gone.
+        """
         held, self._held = self._held, []
         for partition, log_start, removal, due_us in held:
-            if min(partition.durable_log_start, partition.durable_epochs_start) >= log_start:
+            durable_start = partition.durable_log_start
+            if not partition.room.is_full:
+                durable_start = min(durable_start, partition.durable_epochs_start)
+            if durable_start >= log_start:
                 self._removals.add(removal, due_us)
             elif not partition.log.is_closed:  # else the files go with their directory
                 self._held.append((partition, log_start, removal, due_us))

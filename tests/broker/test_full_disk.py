@@ -144,6 +144,30 @@ def test_retention_makes_room_and_producers_go_on() -> None:
     assert not events(world, "log-directory-offline")
 
 
+@pytest.mark.parametrize("is_full_before", [True, False])
+def test_what_retention_took_leaves_a_full_disk_that_has_no_room_for_the_leader_epochs(is_full_before: bool) -> None:
+    world, client = started(**{"log.initial.task.delay.ms": "60000"})
+    assert create(world, client, "t", internal_segment_bytes=1100, retention_bytes=2000, file_delete_delay_ms=1000)[0] == 0
+    assert [send(world, client, b"%d" % number * 400)[0] for number in range(30)] == [0] * 30
+    world.settle(1500)
+    assert not events(world, "segments-retired")
+    world.disk.fault = lambda call, path: NO_SPACE if call == "replace" and "t-0/leader-epoch-checkpoint" in path else None
+    if not is_full_before:
+        world.settle(180_000)  # the log start is written down, and the epochs that go with it are not
+        assert [name for name in world.disk.list("/data/t-0") if name.endswith(".deleted")]
+    leave(world, RESERVE)
+    assert send(world, client)[0] == FULL
+    world.settle(20_000)
+    assert len(events(world, "segments-retired")) == 1
+    assert not [name for name in world.disk.list("/data/t-0") if name.endswith(".deleted")]
+    world.node.kill()
+    world.disk.fault = None
+    client = restarted(world)
+    assert code_and_first(world, client)[0] == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert send(world, client) == (0, 30)
+    assert not events(world, "partition-offline")
+
+
 def test_deleting_a_topic_on_a_full_disk_makes_room() -> None:
     world, client = started()
     assert [world.create(client, name) for name in ("t", "u")] == [0, 0]
