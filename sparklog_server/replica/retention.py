@@ -52,7 +52,7 @@ class Retention:
         self._queue: deque[Partition] = deque()
         self._tickets = tickets
         self._trace = trace
-        self._renames: dict[Ticket, Partition] = {}
+        self._renames: dict[Ticket, tuple[Partition, Offset]] = {}  # with the log start that takes their files out
         self._readings: dict[Ticket, Partition] = {}
         self._removals = removals
         self._held: list[tuple[Partition, Offset, Removal, Micros]] = []  # until the log start is written down
@@ -113,9 +113,10 @@ class Retention:
             self._again_at_us = Micros(now.mono_us + _AGAIN_US)
         if job is None:
             return []
-        self._trace("segments-retired", partition=str(partition.topic_partition), log_start_offset=partition.log.log_start_offset)
+        log_start = partition.log.log_start_offset
+        self._trace("segments-retired", partition=str(partition.topic_partition), log_start_offset=log_start)
         ticket = self._tickets()
-        self._renames[ticket] = partition
+        self._renames[ticket] = partition, log_start
         self.renaming[partition.topic_partition] = None
         return [Run(job, ticket)]
 
@@ -124,14 +125,15 @@ class Retention:
         reading = self._readings.pop(ticket, None)
         if reading is not None:
             return self._read(reading, result, now)
-        partition = self._renames.pop(ticket, None)
-        if partition is None:
+        renamed = self._renames.pop(ticket, None)
+        if renamed is None:
             return None
+        partition, log_start = renamed
         del self.renaming[partition.topic_partition]
         removal = go_on(result)
         if removal is not None:
             delay_ms = 0 if partition.room.is_full else partition.log.settings.file_delete_delay_ms
-            self._held.append((partition, partition.log.log_start_offset, removal, Micros(now.mono_us + delay_ms * 1000)))
+            self._held.append((partition, log_start, removal, Micros(now.mono_us + delay_ms * 1000)))
             self.log_starts_written()
         elif isinstance(result, StorageError) and result.is_full:
             # The log has forgotten these files: they go after the next start.
