@@ -460,3 +460,19 @@ def test_a_disk_that_has_bytes_and_no_inode_left_refuses_no_producer_of_the_logs
     world.disk.fault = None
     world.settle(3000)
     assert send(world, client, topic="u") == (0, 0)
+
+
+def test_a_producer_whose_batch_needs_a_new_segment_is_told_that_the_disk_refuses_the_file() -> None:
+    world, client = started()
+    assert [create(world, client, name, internal_segment_bytes=1100)[0] for name in ("t", "u")] == [0, 0]
+    assert [send(world, client, b"x" * 600, topic)[0] for topic in ("t", "u")] == [0, 0]
+    world.disk.fault = lambda call, path: NO_SPACE if call == "create" and path.startswith("/data/t-0/") else None
+    answer = world.ask(client, produce("t", world.batch(b"y" * 600), acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse)
+    assert isinstance(answer, ProduceResponse)
+    part = answer.responses[0].partition_responses[0]
+    assert part.error_code == FULL
+    assert NO_SPACE in (part.error_message or "")
+    assert send(world, client, b"y" * 600, "u") == (0, 1)
+    world.disk.fault = None
+    assert send(world, client, b"y" * 600) == (0, 1)
+    assert not events(world, "disk-full")
