@@ -428,7 +428,7 @@ class Partition:
         if not error.is_full:
             return self._failed(error)
         self.room.ran_out(error, now)
-        return PartitionUnavailable(ErrorCode.KAFKA_STORAGE_ERROR, self.room.refusal)
+        return PartitionUnavailable(ErrorCode.KAFKA_STORAGE_ERROR, self.room.refusal if self.room.is_full else f"{error}.")
 
     def _unreadable(self, error: StorageError) -> PartitionUnavailable:
         """A file of the log cannot be read: its neighbours serve on. What to raise."""

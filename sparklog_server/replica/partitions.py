@@ -384,7 +384,9 @@ class Partitions:
         if not look_for_room(self.directories, self.retention, self._removals, now):
             return []
         awaiting, self._awaits_room = self._awaits_room, {}
-        return self._openings.go_on_renaming() + self._open(awaiting, now)
+        runs = [*self._openings.go_on_renaming(), *self._open(awaiting, now), *self.jobs]
+        self.jobs.clear()
+        return runs
 
     def due_cleaning(self, now: Instant) -> list[Run]:
         """The jobs of compaction, and of moves between directories, that should begin now."""

@@ -52,7 +52,7 @@ class Retention:
         self._queue: deque[Partition] = deque()
         self._tickets = tickets
         self._trace = trace
-        self._renames: dict[Ticket, Partition] = {}
+        self._renames: dict[Ticket, tuple[Partition, Offset]] = {}  # with the log start that takes their files out
         self._readings: dict[Ticket, Partition] = {}
         self._removals = removals
         self._held: list[tuple[Partition, Offset, Removal, Micros]] = []  # until the log start is written down
@@ -62,7 +62,8 @@ class Retention:
         self._check_at_us = Micros(now.mono_us + self._first_us)
 
     def hurry(self, now: Instant) -> None:
-        """A disk is full: look at the logs now, unless that was done lately."""
+        """A disk is full: look at the logs now, unless that was done lately, and let go of what the checkpoint alone lets go."""
+        self.log_starts_written()
         if self._check_at_us is not None and now.mono_us >= self._hurried_us + _HURRIED_US:
             self._hurried_us = now.mono_us
             self._check_at_us = now.mono_us
@@ -112,9 +113,10 @@ class Retention:
             self._again_at_us = Micros(now.mono_us + _AGAIN_US)
         if job is None:
             return []
-        self._trace("segments-retired", partition=str(partition.topic_partition), log_start_offset=partition.log.log_start_offset)
+        log_start = partition.log.log_start_offset
+        self._trace("segments-retired", partition=str(partition.topic_partition), log_start_offset=log_start)
         ticket = self._tickets()
-        self._renames[ticket] = partition
+        self._renames[ticket] = partition, log_start
         self.renaming[partition.topic_partition] = None
         return [Run(job, ticket)]
 
@@ -123,14 +125,15 @@ class Retention:
         reading = self._readings.pop(ticket, None)
         if reading is not None:
             return self._read(reading, result, now)
-        partition = self._renames.pop(ticket, None)
-        if partition is None:
+        renamed = self._renames.pop(ticket, None)
+        if renamed is None:
             return None
+        partition, log_start = renamed
         del self.renaming[partition.topic_partition]
         removal = go_on(result)
         if removal is not None:
             delay_ms = 0 if partition.room.is_full else partition.log.settings.file_delete_delay_ms
-            self._held.append((partition, partition.log.log_start_offset, removal, Micros(now.mono_us + delay_ms * 1000)))
+            self._held.append((partition, log_start, removal, Micros(now.mono_us + delay_ms * 1000)))
             self.log_starts_written()
         elif isinstance(result, StorageError) and result.is_full:
             # The log has forgotten these files: they go after the next start.
@@ -141,10 +144,16 @@ class Retention:
         return []
 
     def log_starts_written(self) -> None:
-        """A checkpoint is on disk: what lies below the log starts in it, and the durable epochs, may leave the disk when it is due."""
+        """A checkpoint is on disk: what lies below the log starts in it, and the durable epochs, may leave the disk when it is due.
+
+        The epochs are for a start that finds the checkpoint damaged. A full disk may have no room for them before these files are gone.
+        """
         held, self._held = self._held, []
         for partition, log_start, removal, due_us in held:
-            if min(partition.durable_log_start, partition.durable_epochs_start) >= log_start:
+            durable_start = partition.durable_log_start
+            if not partition.room.is_full:
+                durable_start = min(durable_start, partition.durable_epochs_start)
+            if durable_start >= log_start:
                 self._removals.add(removal, due_us)
             elif not partition.log.is_closed:  # else the files go with their directory
                 self._held.append((partition, log_start, removal, due_us))

@@ -1,9 +1,9 @@
 """Whether a log directory has room for what producers send: the last bytes of its disk are a reserve that producers may not use.
 
-    roomy ── a batch would reach into the reserve, or the disk refuses a write for want of room ──► full
-      ▲                                                                                              │
-      └──────────── the reserve is free again, and a little more than it ────────────────────────────┘
-                    after a refused write: for a second none is tried, and for another none is refused
+    roomy ── a batch would reach into the reserve, or the disk refuses an append for want of room ──► full
+      ▲                                                                                                │
+      └────────────── the reserve is free again, and a little more than it ────────────────────────────┘
+                    after a refused append: for a second none is tried, and for another none is refused
 
 The reserve lets the broker go on while producers wait: metadata, committed offsets, transactions and their markers, checkpoints, compaction
 and retention write into it. The operating system is asked at most every 100 ms and once for each 16 MiB appended, so other writers on the
@@ -97,7 +97,7 @@ class Room:
         except StorageError:
             self._left_bytes = _KNOWN_BYTES_MAX  # a disk that fails is met by the write itself
             return
-        reserve = self._reserve_bytes if self._reserve_bytes >= 0 else min(total // _DEFAULT_SHARE, _DEFAULT_BYTES_MAX)
+        reserve = self._reserve(total)
         beyond = usable - reserve
         if not self.is_full and (beyond < size or beyond < 0):
             self._begin(usable, reserve, now)
@@ -107,6 +107,9 @@ class Room:
             if has_room and (self._trial_us is None or now.mono_us >= self._trial_us + _LOOK_US):
                 self._end(usable, reserve, now)
         self._left_bytes = min(beyond, _KNOWN_BYTES_MAX) - size
+
+    def _reserve(self, total: int) -> int:
+        return self._reserve_bytes if self._reserve_bytes >= 0 else min(total // _DEFAULT_SHARE, _DEFAULT_BYTES_MAX)
 
     def _begin(self, usable: int, reserve: int, now: Instant) -> None:
         self.is_full = True
@@ -126,25 +129,40 @@ class Room:
         self.look_at_us = now.mono_us  # for work that was put off
 
     def ran_out(self, error: StorageError, now: Instant) -> None:
-        """A write was refused for want of room."""
+        """A write was refused for want of room.
+
+        Where the disk has bytes beyond the reserve, and the call was no append, inodes or the blocks of a directory ran out: what producers
+        send has room still.
+        """
         assert error.is_full, error
         if isinstance(error, OutOfDescriptors):
             self._trace("out-of-descriptors", path=self._path, reason=str(error))
-            if self.look_at_us is None:
-                self.look_at_us = Micros(now.mono_us + _LOOK_US)  # for work that was put off
+            self._put_off(now)
             return
-        if self.is_full and self._trial_us is None:
-            return  # a look at the disk has shown it, and will show the end
+        is_append = error.call == "append"
+        if self.is_full and (self._trial_us is None or not is_append):
+            return  # a look at the disk, or the next append, shows the end
         if not self.is_full:
             try:
-                usable = self._ask()[1]
+                total, usable = self._ask()
             except StorageError:
-                usable = 0
-            self._begin(usable, max(self._reserve_bytes, 0), now)
+                total = usable = 0
+            reserve = self._reserve(total)
+            if usable > reserve and not is_append:
+                if self.look_at_us is None:  # one line a second
+                    self._trace("disk-refuses-names", path=self._path, reason=str(error))
+                self._put_off(now)
+                return
+            self._begin(usable, reserve, now)
             self.refusal = f"The disk of {self._path} is full: {error.reason}."
         self._trial_us, self._is_on_trial = now.mono_us + _LOOK_US, False
         self._known_until_us = now.mono_us + _KNOWN_FOR_US
         self._left_bytes = -1
+
+    def _put_off(self, now: Instant) -> None:
+        """Have the work tried again soon, though the disk has room."""
+        if self.look_at_us is None:
+            self.look_at_us = Micros(now.mono_us + _LOOK_US)
 
     def is_look_due(self, now: Instant) -> bool:
         """Whether work that was put off is to be tried again now, as it is once when the episode ends."""

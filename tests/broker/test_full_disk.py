@@ -144,6 +144,30 @@ def test_retention_makes_room_and_producers_go_on() -> None:
     assert not events(world, "log-directory-offline")
 
 
+@pytest.mark.parametrize("is_full_before", [True, False])
+def test_what_retention_took_leaves_a_full_disk_that_has_no_room_for_the_leader_epochs(is_full_before: bool) -> None:
+    world, client = started(**{"log.initial.task.delay.ms": "60000"})
+    assert create(world, client, "t", internal_segment_bytes=1100, retention_bytes=2000, file_delete_delay_ms=1000)[0] == 0
+    assert [send(world, client, b"%d" % number * 400)[0] for number in range(30)] == [0] * 30
+    world.settle(1500)
+    assert not events(world, "segments-retired")
+    world.disk.fault = lambda call, path: NO_SPACE if call == "replace" and "t-0/leader-epoch-checkpoint" in path else None
+    if not is_full_before:
+        world.settle(180_000)  # the log start is written down, and the epochs that go with it are not
+        assert [name for name in world.disk.list("/data/t-0") if name.endswith(".deleted")]
+    leave(world, RESERVE)
+    assert send(world, client)[0] == FULL
+    world.settle(20_000)
+    assert len(events(world, "segments-retired")) == 1
+    assert not [name for name in world.disk.list("/data/t-0") if name.endswith(".deleted")]
+    world.node.kill()
+    world.disk.fault = None
+    client = restarted(world)
+    assert code_and_first(world, client)[0] == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert send(world, client) == (0, 30)
+    assert not events(world, "partition-offline")
+
+
 def test_deleting_a_topic_on_a_full_disk_makes_room() -> None:
     world, client = started()
     assert [world.create(client, name) for name in ("t", "u")] == [0, 0]
@@ -195,15 +219,13 @@ def test_a_topic_is_deleted_in_the_end_though_its_directories_cannot_be_renamed_
     world.disk.fault = refuse
     world.ask(client, DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 4, DeleteTopicsResponse)
     world.settle(5000)
-    assert world.create(client, "t", 3) == (ErrorCode.KAFKA_STORAGE_ERROR if is_disk_full else 0)
+    assert world.create(client, "t", 3) == 0
     world.settle(5000)
     assert world.disk.list("/data/t-1")
     assert send(world, client)[0] != 0  # the name is held
     world.disk.fault = None
     world.settle(10_000)
     assert not [name for name in world.disk.list("/data") if name.endswith("-delete")]
-    if is_disk_full:
-        assert world.create(client, "t", 3) == 0
     assert send(world, client, b"new") == (0, 0)
     assert read(world, client) == (0, [b"new"])
     assert not events(world, "log-directory-offline")
@@ -422,3 +444,35 @@ def test_a_quota_that_the_system_does_not_tell_of_is_one_episode_and_service_ret
     world.settle(3000)
     assert send(world, client) == (0, 0)
     assert (len(events(world, "disk-full")), len(events(world, "disk-has-room"))) == (1, 1)
+
+
+@pytest.mark.parametrize("call", ["create", "mkdir"])
+def test_a_disk_that_has_bytes_and_no_inode_left_refuses_no_producer_of_the_logs_it_has(call: str) -> None:
+    world, client = started()
+    assert world.create(client, "t") == 0
+    world.disk.fault = lambda asked, path: NO_SPACE if asked == call and path.startswith("/data/u-") else None
+    assert create(world, client, "u")[0] == 0
+    for offset in range(50):
+        assert send(world, client) == (0, offset)
+        world.settle(300)
+    assert send(world, client, topic="u")[0] != 0
+    assert not events(world, "disk-full")
+    world.disk.fault = None
+    world.settle(3000)
+    assert send(world, client, topic="u") == (0, 0)
+
+
+def test_a_producer_whose_batch_needs_a_new_segment_is_told_that_the_disk_refuses_the_file() -> None:
+    world, client = started()
+    assert [create(world, client, name, internal_segment_bytes=1100)[0] for name in ("t", "u")] == [0, 0]
+    assert [send(world, client, b"x" * 600, topic)[0] for topic in ("t", "u")] == [0, 0]
+    world.disk.fault = lambda call, path: NO_SPACE if call == "create" and path.startswith("/data/t-0/") else None
+    answer = world.ask(client, produce("t", world.batch(b"y" * 600), acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse)
+    assert isinstance(answer, ProduceResponse)
+    part = answer.responses[0].partition_responses[0]
+    assert part.error_code == FULL
+    assert NO_SPACE in (part.error_message or "")
+    assert send(world, client, b"y" * 600, "u") == (0, 1)
+    world.disk.fault = None
+    assert send(world, client, b"y" * 600) == (0, 1)
+    assert not events(world, "disk-full")

@@ -12,6 +12,21 @@ from tests.broker.world import ACKS_ALL, PRODUCE_BY_NAME, produce
 from tests.replica.moves import Mover
 
 
+def copied_ahead() -> tuple[Mover, str]:
+    """A broker that has ended, whose copy of a log, of this path, has a record that the log lacks; and no ballast beside the copy."""
+    world = Mover()
+    world.move(world.target)
+    while world.places() == [world.home]:
+        world.run(world.held[0])
+    batch = bytes(build_batch([(None, b"late", (), world.now.wall_ms)]))
+    world.begin(produce("t", batch, acks=ACKS_ALL), PRODUCE_BY_NAME)
+    world.disk.restart()
+    copy = f"{world.target}/t-0.{'0' * 32}-future"
+    world.disk.rename(f"{world.target}/t-0", copy)
+    world.disk.remove(f"{world.target}/{FILE_NAME}")
+    return world, copy
+
+
 @pytest.mark.parametrize("jobs", range(6))
 def test_a_topic_that_is_made_anew_where_a_move_left_its_log_behind_has_none_of_its_records(jobs: int) -> None:
     world = Mover()
@@ -72,16 +87,7 @@ def test_a_copy_that_went_on_without_its_log_and_cannot_be_opened_takes_its_own_
 
 @pytest.mark.parametrize("call", ["rename", "open"])
 def test_a_copy_that_went_on_without_its_log_waits_for_room_and_is_taken_then(call: str) -> None:
-    world = Mover()
-    world.move(world.target)
-    while world.places() == [world.home]:
-        world.run(world.held[0])
-    batch = bytes(build_batch([(None, b"late", (), world.now.wall_ms)]))
-    world.begin(produce("t", batch, acks=ACKS_ALL), PRODUCE_BY_NAME)
-    world.disk.restart()
-    copy = f"{world.target}/t-0.{'0' * 32}-future"
-    world.disk.rename(f"{world.target}/t-0", copy)
-    world.disk.remove(f"{world.target}/{FILE_NAME}")
+    world, copy = copied_ahead()
     refused = copy if call == "rename" else f"{world.target}/t-0/"
     world.disk.fault = lambda asked, path: NO_SPACE if asked == call and path.startswith(refused) else None
     world.start()
@@ -91,6 +97,20 @@ def test_a_copy_that_went_on_without_its_log_waits_for_room_and_is_taken_then(ca
     world.disk.fault = None
     world.finish()
     assert world.all() == [*world.values, b"late"]
+    assert world.places() == [world.target]
+
+
+def test_the_log_that_a_copy_waiting_for_room_replaces_is_taken_away_as_soon_as_the_copy_is_taken() -> None:
+    world, copy = copied_ahead()
+    world.disk.fault = lambda call, path: NO_SPACE if call == "rename" and path == copy else None
+    world.start()
+    world.finish()
+    world.disk.fault = None
+    assert world.held == []
+    while not any(line.startswith("move-settled") for line in world.trace):
+        world.wait(1)
+    assert len(world.held) == 1
+    world.run(world.held[0])
     assert world.places() == [world.target]
 
 

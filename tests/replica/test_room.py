@@ -124,3 +124,30 @@ def test_work_put_off_for_want_of_descriptors_is_tried_again_though_the_disk_has
     assert world.room.is_look_due(world.now)
     assert not world.room.is_look_due(world.now)
     assert world.lines == ["out-of-descriptors"]
+
+
+@pytest.mark.parametrize("reserve", [-1, 0, MIB])
+def test_a_refusal_of_a_name_refuses_no_producer_while_the_reserve_is_free(reserve: int) -> None:
+    world = World(usable=11 * MIB, reserve=reserve)
+    for world.ms in range(0, 5000, 500):
+        world.room.ran_out(StorageError("/data/u-0", "mkdir", "No space left on device", is_full=True), world.now)
+        assert world.takes(1)
+        assert world.room.is_look_due(world.now) == (world.ms in (1000, 2500, 4000))
+    assert set(world.lines) == {"disk-refuses-names"}
+
+
+@pytest.mark.parametrize("reserve", [-1, 0, MIB])
+def test_a_refusal_of_a_name_begins_an_episode_where_the_reserve_is_all_that_is_left(reserve: int) -> None:
+    world = World(total=100 * MIB, usable=max(reserve, 0) if reserve >= 0 else MIB, reserve=reserve)
+    world.room.ran_out(StorageError("/data/u-0", "mkdir", "No space left on device", is_full=True), world.now)
+    assert world.room.is_full
+    assert not world.takes(1)
+
+
+def test_refusals_of_a_name_do_not_keep_an_episode_from_its_end() -> None:
+    world = World()
+    world.room.ran_out(StorageError("/data/t-0/0.log", "append", "Disk quota exceeded", is_full=True), world.now)
+    for world.ms in range(0, 3000, 100):
+        world.room.ran_out(StorageError("/data/u-0", "rename", "Disk quota exceeded", is_full=True), world.now)
+        assert world.takes(1) == (world.ms >= 1000)
+    assert world.lines[:2] == ["disk-full", "disk-has-room"]
