@@ -1,13 +1,15 @@
 """A data directory: whose it is, what it holds, and how it is found again."""
 
 import json
+from collections.abc import Sequence
 from random import Random
 
 import pytest
 
 from sparklog.model import ZERO_UUID, LeaderEpoch, NodeId, Offset, TopicPartition
 from sparklog_server.disk.checkpoint import parse_offsets, parse_properties
-from sparklog_server.disk.door import DirectoryInUse, StorageError
+from sparklog_server.disk.door import DirectoryInUse, OutOfDescriptors, StorageError
+from sparklog_server.log import ballast
 from sparklog_server.log.log_dir import DirectoryRefused, LogDir, Wanted, decode_uuid, encode_uuid, new_uuid, partition_of
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.log.logs import EPOCH, NOW, SMALL, T0, TOPIC_ID, batch, read_all, sync
@@ -271,3 +273,18 @@ def test_a_sealed_segment_asks_for_a_sync_until_it_has_one() -> None:
     assert log.has_sealed_unsynced
     sync(disk, log)
     assert not log.has_sealed_unsynced
+
+
+def test_a_log_that_is_set_aside_without_a_descriptor_for_the_sync_keeps_its_name_and_the_ballast() -> None:
+    class Scarce(SimulatedDisk):
+        def rename_all(self, moves: Sequence[tuple[str, str]]) -> None:
+            super().rename_all(moves)
+            raise OutOfDescriptors("data", "sync", "Too many open files")
+
+    disk = Scarce()
+    log_dir = open_dir(disk)
+    log_dir.create(T0, TOPIC_ID, SMALL, NOW)
+    with pytest.raises(OutOfDescriptors):
+        log_dir.set_aside(T0)
+    assert disk.list(f"data/{T0}")
+    assert disk.size(f"data/{ballast.FILE_NAME}") == ballast.BALLAST_BYTES
