@@ -355,8 +355,9 @@ class LogDir:
             )
         except StorageError as error:
             if error.is_full:
-                self._disk.rename(directory, f"{self.path}/{future.name}")
-                futures.append(future)  # to be tried again
+                futures.append(future._replace(name=str(topic_partition)))  # to be tried again, from where it lies
+                ballast.rename(self._disk, self.path, directory, f"{self.path}/{future.name}")
+                futures[-1] = future
             self._not_opened(topic_partition, future.topic_id, error, future.recovery_point, future.log_start_offset)
         else:
             self.adopt(log)
