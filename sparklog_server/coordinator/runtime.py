@@ -25,6 +25,7 @@ from sparklog.model import Instant, LeaderEpoch, Micros, Offset, Ticket
 from sparklog.record.batch import HEADER_SIZE, BatchBuilder, Record, record_size_max
 from sparklog.record.control import ControlType, Marker
 from sparklog.wire.schema import Message
+from sparklog_server.disk.door import StorageError
 from sparklog_server.metadata.image import MetadataDelta, MetadataImage
 from sparklog_server.outcome import Refused
 
@@ -210,10 +211,12 @@ class Runtime:
             return True
         if not isinstance(result, Window):
             self._trace("shard-unreadable", partition=f"{self._topic}-{index}", reason=str(result))
-            self.resigned(index, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            if isinstance(result, StorageError) and result.call == "open":  # the file was closed meanwhile: another has its place
+                self._resign_for_a_moment(index, active, ErrorCode.COORDINATOR_NOT_AVAILABLE, now)
+            else:
+                self.resigned(index, ErrorCode.COORDINATOR_NOT_AVAILABLE)
             return True
-        loading = active.loading
-        loading.took(result, active.partition)
+        active.loading.took(result, active.partition)
         self._replaying[index] = None
         return True
 

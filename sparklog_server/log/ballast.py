@@ -7,10 +7,11 @@ topic. A running broker may use one half, so that the other is there for its nex
 nothing to give back.
 """
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from sparklog_server.disk.door import Disk, StorageError
+from sparklog_server.disk.door import Disk, OutOfDescriptors, StorageError
 
 Written = TypeVar("Written")
 
@@ -60,7 +61,7 @@ def written(disk: Disk, directory: str, write: Callable[[], Written], halved: Ca
     try:
         return write()
     except StorageError as error:
-        if not error.is_full or not halve(disk, directory):
+        if not error.is_full or isinstance(error, OutOfDescriptors) or not halve(disk, directory):
             raise
     halved()
     return write()
@@ -77,11 +78,21 @@ def rename_all(disk: Disk, directory: str, moves: Sequence[tuple[str, str]], *, 
         else:
             disk.rename_all(moves)
     except StorageError as error:
-        if not error.is_full or not halve(disk, directory):
+        if not error.is_full or isinstance(error, OutOfDescriptors) or not halve(disk, directory):
             raise
     else:
         return
     _rename_rest(disk, moves)
+
+
+def rename(disk: Disk, directory: str, old: str, new: str) -> None:
+    """As `rename_all`, of one name, which is as it was where a descriptor is wanting. Blocks. Raises StorageError."""
+    try:
+        rename_all(disk, directory, [(old, new)])
+    except OutOfDescriptors:
+        with contextlib.suppress(StorageError):
+            disk.rename(new, old, is_lasting=False)  # only the sync after a rename takes a descriptor
+        raise
 
 
 def _rename_rest(disk: Disk, moves: Sequence[tuple[str, str]]) -> None:

@@ -339,7 +339,7 @@ class LogDir:
     def promote(self, topic_partition: TopicPartition, future: Future, settings: LogSettings, now: Instant) -> None:
         """Take a copy that was found here for the log, which is in `damaged` if it cannot be opened. Blocks. Raises StorageError."""
         directory = f"{self.path}/{topic_partition}"
-        ballast.rename_all(self._disk, self.path, [(f"{self.path}/{future.name}", directory)])
+        ballast.rename(self._disk, self.path, f"{self.path}/{future.name}", directory)
         futures = self.futures[topic_partition]
         futures.remove(future)
         try:
@@ -355,8 +355,9 @@ class LogDir:
             )
         except StorageError as error:
             if error.is_full:
-                self._disk.rename(directory, f"{self.path}/{future.name}")
-                futures.append(future)  # to be tried again
+                futures.append(future._replace(name=str(topic_partition)))  # to be tried again, from where it lies
+                ballast.rename(self._disk, self.path, directory, f"{self.path}/{future.name}")
+                futures[-1] = future
             self._not_opened(topic_partition, future.topic_id, error, future.recovery_point, future.log_start_offset)
         else:
             self.adopt(log)
@@ -369,7 +370,7 @@ class LogDir:
     def set_aside(self, topic_partition: TopicPartition) -> str:
         """Take a partition out of service and keep its files; returns where. Blocks. Raises StorageError, and then it is as it was."""
         directory, path = self._doomed(topic_partition, STRAY_SUFFIX)
-        ballast.rename_all(self._disk, self.path, [(directory, path)])
+        ballast.rename(self._disk, self.path, directory, path)
         self._forget(topic_partition)
         return path
 

@@ -12,6 +12,7 @@ from sparklog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from sparklog_server.coordinator.command import Command
 from sparklog_server.coordinator.runtime import Runtime, ShardWaits
 from sparklog_server.coordinator.shard import Answer, CoordinatorRecord, Decision, InTransaction
+from sparklog_server.disk.door import StorageError
 from sparklog_server.metadata.image import MetadataDelta, MetadataImage
 from sparklog_server.metadata.records import RemoveTopicRecord, TopicRecord
 from sparklog_server.outcome import Refused
@@ -398,6 +399,19 @@ def test_a_log_that_cannot_be_read_serves_nobody(stage: Stage) -> None:
     stage.elect(partition)
     assert stage.decide("get") is ErrorCode.NOT_COORDINATOR
     assert "shard-unreadable" in stage.traces
+
+
+def test_a_load_whose_file_was_closed_meanwhile_is_tried_again(stage: Stage) -> None:
+    partition = ListPartition()
+    partition.append(build_batch([(b"a", b"1", (), 1)]), NOW)
+    stage.runtime.elected(0, partition, NOW)
+    (job,) = stage.runtime.jobs
+    stage.runtime.jobs.clear()
+    assert stage.runtime.finished(job.ticket, StorageError("/data/t-0/0.log", "open", "the file was closed meanwhile"), NOW)
+    stage.runtime.tick(LATER)
+    stage.load()
+    assert stage.decide("get") is ErrorCode.NONE
+    assert stage.shard.words == {b"a": b"1"}
 
 
 def test_a_job_of_an_earlier_leadership_is_not_taken_for_one_of_this(stage: Stage) -> None:

@@ -1,15 +1,18 @@
 """A data directory: whose it is, what it holds, and how it is found again."""
 
 import json
+from collections.abc import Sequence
 from random import Random
 
 import pytest
 
 from sparklog.model import ZERO_UUID, LeaderEpoch, NodeId, Offset, TopicPartition
 from sparklog_server.disk.checkpoint import parse_offsets, parse_properties
-from sparklog_server.disk.door import DirectoryInUse, StorageError
+from sparklog_server.disk.door import DirectoryInUse, OutOfDescriptors, StorageError
+from sparklog_server.log import ballast
+from sparklog_server.log.futures import future_name
 from sparklog_server.log.log_dir import DirectoryRefused, LogDir, Wanted, decode_uuid, encode_uuid, new_uuid, partition_of
-from sparklog_server.simulation.disk import SimulatedDisk
+from sparklog_server.simulation.disk import NO_SPACE, SimulatedDisk
 from tests.log.logs import EPOCH, NOW, SMALL, T0, TOPIC_ID, batch, read_all, sync
 
 
@@ -271,3 +274,46 @@ def test_a_sealed_segment_asks_for_a_sync_until_it_has_one() -> None:
     assert log.has_sealed_unsynced
     sync(disk, log)
     assert not log.has_sealed_unsynced
+
+
+def test_a_log_that_is_set_aside_without_a_descriptor_for_the_sync_keeps_its_name_and_the_ballast() -> None:
+    class Scarce(SimulatedDisk):
+        def rename_all(self, moves: Sequence[tuple[str, str]]) -> None:
+            super().rename_all(moves)
+            raise OutOfDescriptors("data", "sync", "Too many open files")
+
+    disk = Scarce()
+    log_dir = open_dir(disk)
+    log_dir.create(T0, TOPIC_ID, SMALL, NOW)
+    with pytest.raises(OutOfDescriptors):
+        log_dir.set_aside(T0)
+    assert disk.list(f"data/{T0}")
+    assert disk.size(f"data/{ballast.FILE_NAME}") == ballast.BALLAST_BYTES
+
+
+@pytest.mark.parametrize("is_ballast_there", [True, False])
+def test_a_copy_that_a_full_disk_lets_neither_open_nor_have_its_name_back_is_tried_again(*, is_ballast_there: bool) -> None:
+    disk = SimulatedDisk()
+    log_dir = open_dir(disk)
+    log = log_dir.create(T0, TOPIC_ID, SMALL, NOW)
+    log.append(batch(), EPOCH, NOW)
+    sync(disk, log)
+    log_dir.checkpoint({})
+    disk.restart()
+    disk.rename(f"data/{T0}", f"data/{future_name(T0, bytes(16))}")
+    log_dir = open_dir(disk)
+    if not is_ballast_there:
+        disk.remove(f"data/{ballast.FILE_NAME}")
+    (future,) = log_dir.futures[T0]
+    refused = {"open": iter([NO_SPACE]), "rename": iter([NO_SPACE])}
+    disk.fault = lambda call, path: (
+        next(refused.get(call, iter(())), None) if path.startswith(f"data/{T0}") and "-future" not in path else None
+    )
+    with pytest.raises(StorageError):
+        log_dir.promote(T0, future, SMALL, NOW)
+    assert [next(left, None) for left in refused.values()] == [None, None]
+    disk.fault = None
+    (again,) = log_dir.futures[T0]
+    assert (again == future) is is_ballast_there
+    log_dir.promote(T0, again, SMALL, NOW)
+    assert log_dir.logs[T0].log_end_offset == 1
