@@ -4,9 +4,6 @@ import sys
 
 import click
 
-from sparklog_server.simulation.checkers import check
-from sparklog_server.simulation.transactions import run
-
 
 @click.command()
 @click.option("--seed", type=click.IntRange(min=0), required=True, help="Which history; the same seed gives the same one.")
@@ -16,6 +13,9 @@ def simulate(seed: int, quiet: bool) -> None:
 
     Prints what happened, a line each with its virtual time in seconds, then each anomaly. The exit code is 1 if there are any.
     """
+    from sparklog_server.simulation.checkers import check
+    from sparklog_server.simulation.transactions import run
+
     history = run(seed)
     if not quiet:
         for line in history.told():
