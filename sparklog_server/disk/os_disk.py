@@ -391,11 +391,10 @@ class OsDisk:
                             raise
                         missing.append(parent)
                         continue
-                    except FileExistsError:
+                    except FileExistsError:  # perhaps made by a call whose sync failed
                         if not Path(directory).is_dir():
                             raise
-                    else:
-                        parents[_parent(directory)] = None
+                parents[_parent(directory)] = None
                 missing.pop()
         for parent in parents:
             self._sync_directory(parent)

@@ -99,6 +99,25 @@ def test_closed_files_that_readers_hold_count_towards_the_bound_and_half_of_it_i
     assert descriptors(tmp_path) == 8
 
 
+def test_a_directory_whose_parent_could_not_be_synced_is_made_durable_by_the_next_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+
+    def sync(descriptor: int) -> None:
+        if not synced:
+            synced.append("")
+            raise OSError(errno.ENOSPC, "No space left on device")
+        synced.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+
+    monkeypatch.setattr(os, "fsync", sync)
+    disk = OsDisk()
+    with pytest.raises(StorageError):
+        disk.make_directory(f"{tmp_path}/made")
+    disk.make_directory(f"{tmp_path}/made")
+    assert synced == ["", str(tmp_path)]
+
+
 def test_a_file_without_a_reader_is_closed_at_once(tmp_path: Path) -> None:
     disk = OsDisk()
     file = disk.open(f"{tmp_path}/file", create=True)
