@@ -65,7 +65,7 @@ class Committer:
     def at(self, step: str) -> None:
         """A step is done: "fence", "last_decision", "check", "decide", "end_all", "condemn" (if anything is), "sweep"."""
 
-    # -- what is asked for ----------------------------------------------------------------------------------------------------------------
+    # -- public operations ----------------------------------------------------------------------------------------------------------------
 
     def commit(
         self,
@@ -287,7 +287,7 @@ class Committer:
         return self._describe([one.transactional_id for one in transactions])
 
     def _describe(self, names: Sequence[str]) -> "Mapping[str, TransactionDescription]":
-        """What is known of these ids; those that nobody knows are left out."""
+        """Descriptions of these ids; ids unknown to the brokers are left out."""
         if not names:
             return {}
         try:

@@ -63,7 +63,7 @@ class ConsumerGroup:
 
     @property
     def metadata(self) -> GroupMetadata:
-        """Who this consumer is in the group."""
+        """This consumer's identity in the group."""
         with self._thread.lock:
             return self._thread.group.identity
 
@@ -256,7 +256,7 @@ class ConsumerGroup:
         return job
 
     def committed(self, partitions: Iterable[TopicPartition], deadline: Micros) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """What the group has committed."""
+        """The group's committed offsets."""
         with self._thread.lock:
             job = self._thread.group.offsets.add(Job(deadline=deadline, wanted=tuple(dict.fromkeys(partitions))))
         self._thread.finish(job)

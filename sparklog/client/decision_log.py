@@ -52,14 +52,14 @@ FENCE_KEPT_US: Final = 60_000_000
 
 
 class LastDecision(NamedTuple):
-    """What a sink decided last; finished once all its transactions are known to be committed."""
+    """The last decision of a sink; finished once all its transactions are known to be committed."""
 
     decision: Decision
     is_finished: bool
 
 
 class _Seen:
-    """What was read about one sink, up to `offset`."""
+    """State of one sink, read up to `offset`."""
 
     __slots__ = ("offset", "values")
 
@@ -86,7 +86,7 @@ class DecisionLog:
         self._seen: dict[str, _Seen] = {}
         self._coordinators: dict[str, _Coordinator] = {}
 
-    # -- who decides ----------------------------------------------------------------------------------------------------------------------
+    # -- fencing --------------------------------------------------------------------------------------------------------------------------
 
     def fence(self, sink: str, *, is_anew: bool) -> bool:
         """Be the one who decides for the sink: every older committer's decision is refused from here on.
@@ -117,7 +117,7 @@ class DecisionLog:
         if kept is not None:
             kept.writer.close()
 
-    # -- what is decided ------------------------------------------------------------------------------------------------------------------
+    # -- decisions ------------------------------------------------------------------------------------------------------------------------
 
     def last(self, sink: str) -> LastDecision | None:
         """The last decision of a sink, read-committed to the end the log has now; None if there is none.

@@ -118,7 +118,7 @@ def prefix_of(sink: str) -> str:
 
 
 def coordinator_id(sink: str) -> str:
-    """The transactional id of whoever decides."""
+    """The transactional id of the coordinator."""
     return prefix_of(sink) + _COORDINATOR
 
 

@@ -2,8 +2,8 @@
 
 It drives `membership_group.Group` over connections of its own.
 
-The user's thread talks to the machine under `lock`, and wakes this thread by `wake`; it waits at `changed` for what it asked. Nobody waits
-for the network, and no user code runs, while the lock is held.
+The user's thread calls the machine under `lock`, and wakes this thread by `wake`; it waits at `changed` for
+the result. No thread waits for the network, and no user code runs, while the lock is held.
 """
 
 import threading
