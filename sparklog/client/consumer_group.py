@@ -292,7 +292,7 @@ class ConsumerGroup:
                 return  # not in the group at this moment: what comes next says so, or makes up for it
 
     def _commit_automatically(self, partitions: Iterable[TopicPartition], deadline: Micros) -> None:
-        """Before partitions go. That it fails is no reason to keep them: whoever reads on reads some records again."""
+        """Commit before partitions are revoked. Errors are ignored: the next owner reads some records again."""
         if not self._settings.enable_auto_commit:
             return
         assigned = self._fetcher.assignment

@@ -119,7 +119,7 @@ class Coordinator:
         self._not_before = Micros(0)
 
     def want(self) -> None:
-        """Somebody has something to ask of the coordinator."""
+        """Note that a request for the coordinator is pending."""
         self.is_wanted = True
 
     def lost(self, now: Micros) -> None:

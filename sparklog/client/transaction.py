@@ -367,7 +367,7 @@ class Transaction:
         error = classified(type(errand.request), code, self.transactional_id, is_aborting=self.state is State.ABORTING)
         if error is not None:
             if self.state not in OPEN and isinstance(error, TransactionAbortable):
-                self._retry(code, now)  # what is being aborted needs no error
+                self._retry(code, now)  # a transaction being aborted needs no error
                 return
             if code is ErrorCode.UNKNOWN_PRODUCER_ID and not self.is_v2:
                 self._needs_epoch = True
@@ -461,7 +461,7 @@ class Transaction:
         self._producer_id, self._epoch = ProducerId(producer_id), ProducerEpoch(epoch)
 
     def _asks(self, errand: Errand) -> Coordinator | None:
-        """Whose question a FindCoordinator was; None if nobody wants to know any more."""
+        """The coordinator that a FindCoordinator asked for; None if its result is no longer needed."""
         assert isinstance(errand.request, FindCoordinatorRequest)
         if errand.request.key_type == TRANSACTION_KEY:
             return self._coordinator
