@@ -88,13 +88,13 @@ class Sync(msgspec.Struct, gc=False, frozen=True):
 
 Result = TypeVar("Result")
 Steps = Generator[None, bool, Result]
-"""A long job, which yields before each step, and is told there whether others are heard, for whom it takes a small one: then it may have
-to rest before the next. What it returns is its result.
+"""A long job that yields before each step. Each step learns whether other sessions are active; if so, it does less work and may have
+to rest before the next. Its return value is the job's result.
 """
 
 
 def take_all(steps: Steps[Result]) -> Result:
-    """Take all steps at once, with nobody there to be heard; returns the result."""
+    """Take all steps at once, as if no other session were active; returns the result."""
     try:
         next(steps)
         while True:
@@ -119,13 +119,13 @@ class Run(msgspec.Struct, gc=False, frozen=True):
     memory_bytes: int = 0
 
     def work(self) -> object:
-        """Do the job at once, as the simulation does; raises what it raises."""
+        """Run the job at once, as the simulation does; exceptions of the job propagate."""
         result = self.job()
         return take_all(cast(Steps[object], result)) if self.in_steps else result
 
 
 class Disconnect(msgspec.Struct, gc=False, frozen=True):
-    """Close a session, once what was already replied has left; or at once, which drops that."""
+    """Close a session after its pending replies are sent; or at once, which drops them."""
 
     session: SessionId
     reason: str

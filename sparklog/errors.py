@@ -1,4 +1,4 @@
-"""Everything that can go wrong, and whose fault it is.
+"""Error codes and exceptions.
 
 `ErrorCode` is Kafka's error table (number, name, whether trying again can help). `SparklogError` is the root of what a user of the
 library can catch; a broker's answer becomes a `BrokerError` through `error_for`.

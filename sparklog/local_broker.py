@@ -1,7 +1,7 @@
-"""A broker of one's own: a child process in a temporary directory that is gone when its parent is gone, even by `kill -9`.
+"""A private broker: a child process in a temporary directory. It ends when its parent ends, even by `kill -9`.
 
-The child's standard input is a pipe that only this process holds open: its end tells the child that nobody is left. The parent's pid,
-watched as well, is the backstop for a pipe that another fork of the parent keeps open. Whoever goes last removes the directory.
+The child's standard input is a pipe that only this process holds open: end of file tells the child to stop. The parent's pid,
+watched as well, is the backstop for a pipe that another fork of the parent keeps open. The last process to end removes the directory.
 """
 
 import importlib.util
@@ -27,7 +27,7 @@ Setting = str | int | float | bool | Iterable[str]
 
 
 class BrokerNotStarted(SparklogError):
-    """The child ended, or said nothing, before it was ready; the message carries what it logged."""
+    """The child ended or timed out before it was ready; the message carries its log."""
 
 
 class EmbeddedBroker:
@@ -66,7 +66,7 @@ class EmbeddedBroker:
             raise
 
     def log(self) -> str:
-        """What the broker has logged so far."""
+        """The broker's log so far."""
         return self._log_path.read_text(errors="replace")
 
     def kill(self) -> None:

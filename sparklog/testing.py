@@ -22,7 +22,7 @@ _TOPIC_NUMBERS = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def sparklog_broker() -> Iterator["EmbeddedBroker"]:
-    """A broker of this test session's own: a child process with a temporary directory, gone at the end whatever happens."""
+    """A broker of this test session's own: a child process with a temporary directory, removed at the end of the session."""
     from sparklog.local_broker import embedded
 
     with embedded() as broker:

@@ -165,7 +165,7 @@ class Admin:
     ) -> "dict[str, dict[TopicPartition, GroupOffset]]":
         """What groups have committed, for all partitions (None) or those named; partitions without a commit are left out.
 
-        A group that nobody knows has committed nothing. `require_stable` waits for pending transactions (KIP-447).
+        An unknown group has no commits. `require_stable` waits for pending transactions (KIP-447).
         """
         from sparklog.client.admin_groups import list_group_offsets
 

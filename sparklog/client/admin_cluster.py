@@ -55,7 +55,7 @@ class Quorum(Struct, frozen=True):
 
 
 class Feature(Struct, frozen=True):
-    """Levels of a feature: what the broker supports, from `min_level` to `max_level`, and what the cluster uses (0 for nothing)."""
+    """Levels of a feature: what the broker supports, from `min_level` to `max_level`, and the level that the cluster uses (0 for none)."""
 
     name: str
     min_level: int

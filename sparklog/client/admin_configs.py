@@ -1,4 +1,4 @@
-"""Settings of topics, brokers, groups and client metrics: what they are, where they come from, and how they change."""
+"""Settings of topics, brokers, groups and client metrics: their values, sources and changes."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Literal
@@ -33,7 +33,7 @@ _OPERATIONS: Final[Mapping[Operation, int]] = {"set": 0, "delete": 1, "append": 
 
 
 class ConfigResource(Struct, frozen=True, order=True):
-    """What has settings. A broker is named by its node id as text; the empty name means all brokers."""
+    """A resource that has settings. A broker is named by its node id as text; the empty name means all brokers."""
 
     type: ResourceType
     name: str
@@ -64,7 +64,7 @@ class ConfigEntry(Struct, frozen=True):
 
     @property
     def default(self) -> str | None:
-        """What holds where nothing is set; None if the broker did not tell."""
+        """The default value; None if the broker did not report it."""
         if self.source == "DEFAULT_CONFIG":
             return self.value
         return next((synonym.value for synonym in self.synonyms if synonym.source == "DEFAULT_CONFIG"), None)

@@ -60,7 +60,7 @@ class GroupDescription(Struct, frozen=True):
 
 
 class GroupOffset(Struct, frozen=True):
-    """What a group has committed: the offset of the next record to read."""
+    """A committed offset of a group: the offset of the next record to read."""
 
     offset: Offset
     leader_epoch: LeaderEpoch = LeaderEpoch(-1)
@@ -101,7 +101,7 @@ def _describe(caller: Caller, deadline: Micros, node: NodeId, groups: list[str])
     left = [group for group in groups if group not in told]
     if left:
         for classic in caller.call(DescribeGroupsRequest(groups=left), DescribeGroupsResponse, deadline, node=node).groups:
-            # Before v6 a group that nobody knows is dead.
+            # Before v6 an unknown group is reported as dead.
             code = classic.error_code or (ErrorCode.GROUP_ID_NOT_FOUND if classic.group_state == "Dead" else 0)
             told[classic.group_id] = refusal(code, f"group {classic.group_id!r}", classic.error_message) or _classic(classic, node)
     return told

@@ -258,7 +258,7 @@ def _creatable(topic: NewTopic) -> "CreatableTopic":
 
 
 def _parted(told: "dict[str, BrokerError | None]") -> tuple[dict[str, None], dict[str, BrokerError]]:
-    """What succeeded, and what failed."""
+    """Results of the items that succeeded, and errors of those that failed."""
     return {item: None for item, error in told.items() if error is None}, {i: error for i, error in told.items() if error is not None}
 
 

@@ -1,6 +1,6 @@
 """The sticky assignors of classic groups (KIP-54, KIP-429): as even as subscriptions allow, moving as little as that takes.
 
-Where everybody subscribes to the same topics, every member keeps up to its quota and the rest is dealt out, as Java does it. Where
+Where all members subscribe to the same topics, every member keeps up to its quota and the rest is dealt out, as Java does it. Where
 subscriptions differ, partitions move one by one from the fullest member to one that has at least two fewer.
 """
 
@@ -24,7 +24,7 @@ class Subscriber(msgspec.Struct, frozen=True):
 
 
 def subscribers(members: Sequence[Subscriber]) -> dict[str, list[str]]:
-    """Who wants each topic, by member id, in the order of the members."""
+    """Subscribed member ids of each topic, in the order of the members."""
     wanting: dict[str, list[str]] = {}
     for member in members:
         for topic in member.topics:
@@ -47,7 +47,7 @@ def assign_sticky(members: Sequence[Subscriber], partition_counts: Mapping[str, 
 
 
 def withhold(members: Sequence[Subscriber], shares: Shares, moved: Mapping[TopicPartition, str]) -> Shares:
-    """Take away what another member still owns: that one gives it up first, and the next rebalance assigns it (KIP-429)."""
+    """Withhold partitions that another member still owns: it revokes them first, and the next rebalance assigns them (KIP-429)."""
     owners: dict[TopicPartition, str] = {}
     newest: dict[TopicPartition, int] = {}
     for member in members:
@@ -84,7 +84,7 @@ def _owned(
 
 
 def _even(owned: Mapping[str, list[TopicPartition]], partition_counts: Mapping[str, int]) -> Shares:
-    """Everybody wants the same: quotas differ by one at most."""
+    """Assign when all subscriptions are equal: quotas differ by one at most."""
     partitions = [TopicPartition(topic, number) for topic in sorted(partition_counts) for number in range(partition_counts[topic])]
     quota, longer = divmod(len(partitions), len(owned)) if owned else (0, 0)
     shares: Shares = {}

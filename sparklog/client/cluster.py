@@ -65,7 +65,7 @@ class Broker(NamedTuple):
 
 
 class PartitionView(msgspec.Struct, gc=False, frozen=True):
-    """What the cluster last said of a partition; leader -1 for none."""
+    """The latest metadata of a partition; leader -1 for none."""
 
     partition: int
     leader: NodeId
@@ -73,7 +73,7 @@ class PartitionView(msgspec.Struct, gc=False, frozen=True):
 
 
 class TopicView(msgspec.Struct, gc=False, frozen=True):
-    """What the cluster last said of a topic; partitions in the order of their numbers, from 0 without gaps."""
+    """The latest metadata of a topic; partitions in the order of their numbers, from 0 without gaps."""
 
     name: str
     topic_id: Uuid
@@ -133,7 +133,7 @@ class Cluster:
             if topic not in self._wanted:
                 self._wanted[topic] = None
                 self._is_due = self._is_more_wanted = True
-                # Somebody waits for a topic that was never asked for: no reason to hold back.
+                # A caller waits for a topic that was never requested: skip the back-off.
                 self._not_before = Micros(0)
 
     def want_only(self, topics: Iterable[str]) -> None:
@@ -157,7 +157,7 @@ class Cluster:
         return Uuid(ZERO_UUID) if view is None else view.topic_id
 
     def partition(self, topic_partition: TopicPartition) -> PartitionView | None:
-        """What is known of a partition."""
+        """Cached metadata of a partition."""
         view = self.topics.get(topic_partition.topic)
         if view is None or topic_partition.partition >= len(view.partitions):
             return None
@@ -200,7 +200,7 @@ class Cluster:
         return self._not_before if self._is_due else max(self._expires, self._not_before)
 
     def replied(self, reply: MetadataResponse, now: Micros) -> None:
-        """Take in what the cluster says."""
+        """Apply a metadata reply."""
         self._is_asked = False
         self.answers += 1
         if reply.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:

@@ -1,4 +1,4 @@
-"""How one batch of an exactly-once sink is committed, or not, by whoever holds what its tasks told. Every step may be the last one.
+"""How one batch of an exactly-once sink is committed, or not, by a process that holds its tasks' results. It may crash after any step.
 
     commit(b)   1 fence           every older committer's decision will be refused
                 2 last_decision   read to the end
@@ -65,7 +65,7 @@ class Committer:
     def at(self, step: str) -> None:
         """A step is done: "fence", "last_decision", "check", "decide", "end_all", "condemn" (if anything is), "sweep"."""
 
-    # -- what is asked for ----------------------------------------------------------------------------------------------------------------
+    # -- public operations ----------------------------------------------------------------------------------------------------------------
 
     def commit(
         self,
@@ -109,7 +109,7 @@ class Committer:
         self.sweep(decided, batch_max=None if is_other_query else decided.batch)
         self.at("sweep")
         if is_job:
-            self._log.resign(self.sink)  # nobody comes again
+            self._log.resign(self.sink)  # no later call uses this sink
 
     def abort(self, query: str | None, batch: int, transactions: Sequence[ProducerIdentity] = (), *, is_whole: bool = False) -> None:
         """Make a batch not count, unless it is decided: then it is committed, since it may be `commit` that failed on the way.
@@ -215,7 +215,7 @@ class Committer:
         A newer one that comes later knows what is condemned, and does not decide on it, however late the aborts are.
         """
         kept = {coordinator_id(self.sink), *(one.transactional_id for one in (decided.transactions if decided is not None else ()))}
-        # What is condemned already stays so: it goes first, since a record takes the place of the one before.
+        # Transactions condemned before stay condemned: list them first, since a record replaces the previous one.
         condemned = self._log.condemned(self.sink)
         doomed = condemned | {one.transactional_id for one in own}
         found = [one.transactional_id for one in self._admin.list_transactions(states=["Ongoing"], prefix=prefix_of(self.sink))]
@@ -287,7 +287,7 @@ class Committer:
         return self._describe([one.transactional_id for one in transactions])
 
     def _describe(self, names: Sequence[str]) -> "Mapping[str, TransactionDescription]":
-        """What is known of these ids; those that nobody knows are left out."""
+        """Descriptions of these ids; ids unknown to the brokers are left out."""
         if not names:
             return {}
         try:
@@ -318,7 +318,7 @@ def _is_ongoing(one: ProducerIdentity, told: "Mapping[str, TransactionDescriptio
     described = told.get(one.transactional_id)
     if described is None or described.state != "Ongoing":
         return False
-    # A broker that looks for a decision once the time is over, and finds none, aborts: nobody may decide after that.
+    # A broker that looks for a decision once the time is over, and finds none, aborts: no committer may decide after that.
     over_ms = described.start_time_ms + described.timeout_ms - min(_HASTE_MS_MAX, described.timeout_ms // 10)
     return until_ms < over_ms and (described.producer_id, described.producer_epoch) == (one.producer_id, one.producer_epoch)
 

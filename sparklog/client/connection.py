@@ -43,7 +43,7 @@ class State(Enum):
 
 
 class Answer(msgspec.Struct, gc=False):
-    """What became of a request: a reply or an error, never both."""
+    """The outcome of a request: a reply or an error, never both."""
 
     token: object
     message: Message | None
@@ -159,7 +159,7 @@ class Connection:
     def received(self, size: int) -> list[Answer]:
         """Answers that `size` more bytes in `buffer()` completed. Raises DecodeError for bytes that are no reply: close, then.
 
-        Records in a reply stay valid as long as somebody holds them.
+        Records in a reply stay valid while a reference to them exists.
         """
         for frame in self._framer.received(size):
             if not self._in_flight:

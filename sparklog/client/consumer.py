@@ -116,7 +116,7 @@ class Consumer:
         if settings.group_id is not None:
             self._group = ConsumerGroup(settings, self._network, self._fetcher, put_back=self._put_back, position_of=self._position_now)
 
-    # -- what to read ---------------------------------------------------------------------------------------------------------------------
+    # -- positions and assignment ---------------------------------------------------------------------------------------------------------
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these partitions and no others; those that were read before keep their position. Not while subscribed."""
@@ -234,13 +234,13 @@ class Consumer:
     def committed(
         self, partitions: Iterable[TopicPartition], *, timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed; None where it has nothing."""
+        """The group's committed offsets; None for partitions without a commit."""
         wanted = [TopicPartition(*partition) for partition in partitions]
         found = self._in_group("committed").committed(wanted, self._deadline(timeout_ms)) if wanted else {}
         return {partition: found.get(partition) for partition in wanted}
 
     def group_metadata(self) -> GroupMetadata:
-        """Who this consumer is in its group, for a transactional producer that commits for it."""
+        """This consumer's identity in its group, for a transactional producer that commits for it."""
         return self._in_group("group_metadata").metadata
 
     # -- reading --------------------------------------------------------------------------------------------------------------------------

@@ -63,7 +63,7 @@ class ConsumerGroup:
 
     @property
     def metadata(self) -> GroupMetadata:
-        """Who this consumer is in the group."""
+        """This consumer's identity in the group."""
         with self._thread.lock:
             return self._thread.group.identity
 
@@ -256,7 +256,7 @@ class ConsumerGroup:
         return job
 
     def committed(self, partitions: Iterable[TopicPartition], deadline: Micros) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """What the group has committed."""
+        """The group's committed offsets."""
         with self._thread.lock:
             job = self._thread.group.offsets.add(Job(deadline=deadline, wanted=tuple(dict.fromkeys(partitions))))
         self._thread.finish(job)
@@ -292,7 +292,7 @@ class ConsumerGroup:
                 return  # not in the group at this moment: what comes next says so, or makes up for it
 
     def _commit_automatically(self, partitions: Iterable[TopicPartition], deadline: Micros) -> None:
-        """Before partitions go. That it fails is no reason to keep them: whoever reads on reads some records again."""
+        """Commit before partitions are revoked. Errors are ignored: the next owner reads some records again."""
         if not self._settings.enable_auto_commit:
             return
         assigned = self._fetcher.assignment

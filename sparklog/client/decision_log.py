@@ -2,11 +2,12 @@
 
     fence(sink) ─► every older one is shut out    last(sink) ─► the last decision, and whether it is finished
     decide(decision) ─► the commit point          finish(decision) ─► its transactions are all committed
-    condemn(sink, transactions) ─► nobody can decide on them    condemned(sink) ─► as of the last `last`
+    condemn(sink, transactions) ─► no decision may name them    condemned(sink) ─► as of the last `last`
 
-Decisions and what is condemned stand in one order, that of the coordinator's transactions: whoever was fenced writes neither.
+The coordinator's transactions order decisions and condemned transactions: a fenced committer writes neither.
 
-What was read stays known, so the next read begins where this one ended. Connections are kept as long as the object; one thread at a time.
+State of earlier reads is cached, so the next read begins where this one ended. Connections stay open until
+`close`. Not safe for use from several threads.
 """
 
 from collections.abc import Callable, Sequence
@@ -52,14 +53,14 @@ FENCE_KEPT_US: Final = 60_000_000
 
 
 class LastDecision(NamedTuple):
-    """What a sink decided last; finished once all its transactions are known to be committed."""
+    """The last decision of a sink; finished once all its transactions are known to be committed."""
 
     decision: Decision
     is_finished: bool
 
 
 class _Seen:
-    """What was read about one sink, up to `offset`."""
+    """State of one sink, read up to `offset`."""
 
     __slots__ = ("offset", "values")
 
@@ -86,7 +87,7 @@ class DecisionLog:
         self._seen: dict[str, _Seen] = {}
         self._coordinators: dict[str, _Coordinator] = {}
 
-    # -- who decides ----------------------------------------------------------------------------------------------------------------------
+    # -- fencing --------------------------------------------------------------------------------------------------------------------------
 
     def fence(self, sink: str, *, is_anew: bool) -> bool:
         """Be the one who decides for the sink: every older committer's decision is refused from here on.
@@ -117,7 +118,7 @@ class DecisionLog:
         if kept is not None:
             kept.writer.close()
 
-    # -- what is decided ------------------------------------------------------------------------------------------------------------------
+    # -- decisions ------------------------------------------------------------------------------------------------------------------------
 
     def last(self, sink: str) -> LastDecision | None:
         """The last decision of a sink, read-committed to the end the log has now; None if there is none.
@@ -190,7 +191,7 @@ class DecisionLog:
                     writer.flush()
                 except (BrokerError, DeliveryFailed) as error:
                     raise of_batch(error, coordinator_id(sink)) from None
-                check()  # where it raises, whoever fences next ends what is open
+                check()  # where it raises, the next committer to fence ends the open transaction
             writer.commit()
         except BaseException:
             self.resign(sink)
@@ -200,7 +201,7 @@ class DecisionLog:
             self._seen[sink].values[about] = value
 
     def finish(self, decision: Decision) -> None:
-        """Note that the transactions of a decision are all committed, so that nobody has to ask about them again; see `settle`."""
+        """Note that the transactions of a decision are all committed, so that no later committer describes them again; see `settle`."""
         sink, now_ms = decision.sink, instant().wall_ms
         partition = self._partition(sink)
         if decision.is_job:
@@ -208,7 +209,7 @@ class DecisionLog:
         else:
             record = build_batch([(key_of(sink, About.FINISHED), decision.unique.encode(), (), now_ms)])
         if self._plain is None:
-            # Nobody waits for a disk: where this note is lost, the ends are asked for once more, and nothing changes by that.
+            # No fsync is awaited: if this record is lost, the transactions are ended once more, which changes nothing.
             self._plain = BatchWriter(replace(self.settings, acks="1", enable_idempotence=False))
         try:
             self._plain.add(partition.topic, partition.partition, record, 1)

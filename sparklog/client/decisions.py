@@ -40,7 +40,7 @@ _VERSION: Final = 1
 
 
 class About(StrEnum):
-    """What a record of a sink tells; the value is the end of its key."""
+    """The kind of a sink's record; the value is the suffix of its key."""
 
     DECISION = ""
     CONDEMNED = ".condemned"
@@ -58,7 +58,7 @@ class DecisionTooLarge(SparklogError):
 class Decision(msgspec.Struct, frozen=True):
     """The commit point of one batch: `transactions` are to be committed; `ends` are offsets after what they wrote, by topic and partition.
 
-    `unique` tells two decisions about one batch apart. `is_job` says that nobody will ask for it once it is finished.
+    `unique` tells two decisions about one batch apart. `is_job`: no later committer needs it once it is finished.
     """
 
     identity: str
@@ -118,7 +118,7 @@ def prefix_of(sink: str) -> str:
 
 
 def coordinator_id(sink: str) -> str:
-    """The transactional id of whoever decides."""
+    """The transactional id of the coordinator."""
     return prefix_of(sink) + _COORDINATOR
 
 
@@ -153,7 +153,7 @@ def key_of(sink: str, about: About) -> bytes:
 
 
 def key_told(key: bytes | None) -> tuple[str, About] | None:
-    """The sink of a record, and what the record tells; None for a key of nobody."""
+    """The sink and the kind of a record; None for an unknown key."""
     try:
         text = (key or b"").decode("ascii")
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""One turn of sending: what the outbound machine wants goes into the network, what the network answers goes back into the machine."""
+"""One turn of sending: requests of the outbound machine go into the network, replies go back into the machine."""
 
 from typing import Final
 
@@ -48,7 +48,7 @@ def deliver(network: Network, outbound: Outbound, deadline: Micros) -> list[Done
             else:
                 assert answer.error is not None
                 done += outbound.failed(answer.token, answer.error, now)
-    # What was answered made room: fill it now, the caller may not come back soon.
+    # Replies made room in flight: fill it now, the caller may not come back soon.
     done += ship(network, outbound, now_us())
     if transaction is not None:
         _run_errands(network, transaction, now_us())
@@ -70,7 +70,7 @@ def _run_errands(network: Network, transaction: Transaction, now: Micros) -> Non
         except UnsupportedByBroker as error:
             transaction.failed(errand, error, now)
         except ValueError as error:
-            # The newest version that the broker speaks has no room for what is to be said.
+            # The newest version that the broker supports cannot carry the request.
             transaction.failed(errand, BrokerError(ErrorCode.UNSUPPORTED_VERSION, f"the broker is too old: {error}"), now)
 
 
@@ -87,7 +87,7 @@ def _ask_producer_id(network: Network, outbound: Outbound, now: Micros) -> list[
 
 
 def ship(network: Network, outbound: Outbound, now: Micros) -> list[Done]:
-    """Send what waits and has room; gives the batches that are finished by that alone."""
+    """Send waiting batches that have room; returns the batches that this alone finishes."""
     done: list[Done] = []
     while shipments := outbound.requests(now, network.is_ready):
         for shipment in shipments:

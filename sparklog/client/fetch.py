@@ -10,7 +10,7 @@ A machine without I/O. Per partition, in the order of the log:
          ^                          | out of range, truncated: by `auto_offset_reset`
          +--------------------------+
 
-A reply counts only if nobody sought meanwhile: every seek begins a new generation.
+Every seek begins a new generation; a reply of an older generation is dropped.
 """
 
 from collections import deque
@@ -84,7 +84,7 @@ class _Reading:
         self.position: int | None = None
         self.fetch_offset = 0
         self.chunks: deque[Chunk] = deque()
-        self.error: SparklogError | None = None  # raised once what was fetched before is handed out
+        self.error: SparklogError | None = None  # raised after earlier fetched records are handed out
         self.reset_to: int | None = None  # a timestamp for ListOffsets
         self.last_epoch = -1  # of the last batch fetched
         self.consumed_epoch = -1  # of the batch that the caller had last
@@ -111,7 +111,7 @@ class Fetcher:
         self.wall_ms = Millis(0)
         """The time of day, told from outside for `auto_offset_reset` by duration."""
 
-    # -- what the caller wants ------------------------------------------------------------------------------------------------------------
+    # -- calls of the caller --------------------------------------------------------------------------------------------------------------
 
     @property
     def assignment(self) -> tuple[TopicPartition, ...]:
@@ -165,7 +165,7 @@ class Fetcher:
         return self._reading(partition).position
 
     def raise_failure(self, partition: TopicPartition) -> None:
-        """Raise what stands in the way of a partition, if anything does."""
+        """Raise the error of a partition, if it has one."""
         reading = self._reading(partition)
         if not reading.chunks:
             self._raise_failure(reading)
@@ -202,10 +202,10 @@ class Fetcher:
         reading.position, reading.consumed_epoch = chunk.next_offset, chunk.last_epoch
         self._turn += 1
 
-    # -- what to send ---------------------------------------------------------------------------------------------------------------------
+    # -- requests to send -----------------------------------------------------------------------------------------------------------------
 
     def errands(self, now: Micros, is_ready: Callable[[NodeId], bool]) -> list[Errand]:
-        """What to send now: questions about positions, and at most one Fetch per broker that has none under way."""
+        """Requests to send now: questions about positions, and at most one Fetch per broker that has none under way."""
         fetch: dict[NodeId, dict[TopicPartition, Wanted]] = {}
         look_up: dict[NodeId, list[_Reading]] = {}
         validate: dict[NodeId, list[_Reading]] = {}

@@ -1,4 +1,4 @@
-"""Incremental fetch sessions (KIP-227): the broker remembers what is fetched, requests and replies carry only what changed.
+"""Incremental fetch sessions (KIP-227): the broker remembers the fetched partitions; requests and replies carry only changes.
 
 A broker that answers session id 0 keeps nothing, and every request is whole then; so is the one after an error.
 """
@@ -12,7 +12,7 @@ _EPOCH_MASK = (1 << 31) - 1
 
 
 class Wanted(NamedTuple):
-    """What to fetch of one partition."""
+    """The fetch parameters of one partition."""
 
     topic_id: bytes
     offset: int
@@ -21,7 +21,11 @@ class Wanted(NamedTuple):
 
 
 class FetchSession:
-    """One broker's session. Invariant: `_known` is what the broker remembers, as of the last request that it answered or will answer."""
+    """One broker's session.
+
+    Invariant: `_known` holds the partitions that the broker remembers, as of the last request that it answered
+    or will answer.
+    """
 
     __slots__ = ("_epoch", "_id", "_known")
 
@@ -31,7 +35,7 @@ class FetchSession:
         self._known: dict[TopicPartition, Wanted] = {}
 
     def fill(self, request: FetchRequest, wanted: dict[TopicPartition, Wanted]) -> None:
-        """Write into the request what makes the broker fetch exactly `wanted`."""
+        """Write the changes into the request that make the broker fetch exactly `wanted`."""
         if any(known.topic_id != wanted[p].topic_id for p, known in self._known.items() if p in wanted):
             self.reset()  # a topic was made anew: old and new id must not share a session
         changed = wanted if self._id == 0 else {p: want for p, want in wanted.items() if self._known.get(p) != want}
@@ -52,7 +56,7 @@ class FetchSession:
             self._known = {}
 
     def reset(self) -> None:
-        """What the broker remembers is not known any more: begin anew."""
+        """Start a new session: the state of the old one at the broker is unknown."""
         self._id = self._epoch = 0
         self._known = {}
 

@@ -2,8 +2,8 @@
 
 It drives `membership_group.Group` over connections of its own.
 
-The user's thread talks to the machine under `lock`, and wakes this thread by `wake`; it waits at `changed` for what it asked. Nobody waits
-for the network, and no user code runs, while the lock is held.
+The user's thread calls the machine under `lock`, and wakes this thread by `wake`; it waits at `changed` for
+the result. No thread waits for the network, and no user code runs, while the lock is held.
 """
 
 import threading
@@ -54,11 +54,11 @@ class GroupThread:
         return self._crash is not None
 
     def wake(self) -> None:
-        """The machine was told something: look what it wants to send."""
+        """Wake the thread after a call of the machine, to send its requests."""
         self._network.wake()
 
     def check(self) -> None:
-        """Raise what ended the thread, if it has ended by a fault."""
+        """Raise the exception that ended the thread, if any."""
         if self._crash is not None:
             raise SparklogError(f"the thread that keeps the group has failed: {self._crash!r}") from self._crash
 
@@ -145,7 +145,7 @@ class GroupThread:
             except UnsupportedByBroker as error:
                 self.group.failed(errand, error, now)
             except ValueError as error:
-                # The newest version that the broker speaks has no room for what is to be said.
+                # The newest version that the broker supports cannot carry the request.
                 self.group.failed(errand, BrokerError(ErrorCode.UNSUPPORTED_VERSION, f"the broker is too old: {error}"), now)
             return True
         if errand.node is not None and errand.node not in network.cluster.brokers:

@@ -25,7 +25,7 @@ TRANSACTION_KEY = 1
 
 
 class GroupMetadata(NamedTuple):
-    """Who a member is, as transactions and tools ask for it; the generation is the member epoch in a KIP-848 group, -1 outside."""
+    """A member's identity, as transactions and tools need it; the generation is the member epoch in a KIP-848 group, -1 outside."""
 
     group_id: str
     generation_id: int
@@ -74,11 +74,11 @@ class Member(Protocol):
     def identity(self) -> GroupMetadata: ...
     @property
     def error(self) -> SparklogError | None:
-        """What no waiting will mend; the next poll raises it."""
+        """The fatal error of the membership; the next poll raises it."""
 
     @property
     def steps(self) -> "Steps":
-        """What the user's thread has to do next, and what it holds."""
+        """The next step for the user's thread, and the partitions it holds."""
 
     @property
     def is_rebalancing(self) -> bool:
@@ -119,7 +119,7 @@ class Coordinator:
         self._not_before = Micros(0)
 
     def want(self) -> None:
-        """Somebody has something to ask of the coordinator."""
+        """Note that a request for the coordinator is pending."""
         self.is_wanted = True
 
     def lost(self, now: Micros) -> None:

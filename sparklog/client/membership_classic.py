@@ -93,11 +93,11 @@ class ClassicMember:
         self._had: tuple[TopicPartition, ...] = ()  # the last assignment taken, and its generation
         self._had_generation = NO_GENERATION
         self._protocol = ""
-        self._others: list[Subscriber] = []  # everybody, if this is the leader
+        self._others: list[Subscriber] = []  # all members, if this is the leader
         self._counts: dict[str, int] = {}  # of the topics that the leader assigned
         self._is_leader = False
         self._skips_assignment = False
-        self._joined_topics: tuple[str, ...] = ()  # what the last JoinGroup subscribed to
+        self._joined_topics: tuple[str, ...] = ()  # topics of the last JoinGroup
         self._wants_rejoin = False
         self._gave_up = False  # what others wait for: the group must meet once more (KIP-429)
         self._is_lost = False
@@ -110,7 +110,7 @@ class ClassicMember:
         self._is_inside = False
         self._polled_at: Micros | None = None  # when the user left poll; None inside
 
-    # -- what the user's thread says ------------------------------------------------------------------------------------------------------
+    # -- calls of the user's thread -------------------------------------------------------------------------------------------------------
 
     @property
     def identity(self) -> GroupMetadata:
@@ -168,10 +168,10 @@ class ClassicMember:
         if self.stage is Stage.STABLE and code in _DISOWNING:
             self._group_said(code, now)
 
-    # -- what to send ---------------------------------------------------------------------------------------------------------------------
+    # -- requests to send -----------------------------------------------------------------------------------------------------------------
 
     def errands(self, now: Micros) -> list[Errand]:
-        """What to send now."""
+        """Requests to send now."""
         self._check_poll(now)
         self._set_out(now)
         if self._wants_rejoin and self.stage is Stage.STABLE and not self.steps.is_begun:
@@ -254,7 +254,7 @@ class ClassicMember:
             timeout_us = min(timeout_us, self._settings.session_timeout_ms * _MS)
         return Errand(request, self._coordinator.node if to_coordinator else None, self._number, timeout_us)
 
-    # -- what came ------------------------------------------------------------------------------------------------------------------------
+    # -- replies --------------------------------------------------------------------------------------------------------------------------
 
     def replied(self, errand: Errand, reply: Message, now: Micros) -> None:
         """Take in an answer; one to a question that was given up is passed over."""
@@ -342,7 +342,7 @@ class ClassicMember:
         self.steps.replace([*steps, Step(StepKind.ASSIGN, added, target)])
 
     def _group_said(self, code: ErrorCode, now: Micros) -> None:
-        """What an error of the group means, whichever request brought it."""
+        """Handle an error of the group, for every request type."""
         if code is ErrorCode.NONE:
             self._backoff.over()
         elif code is ErrorCode.REBALANCE_IN_PROGRESS:

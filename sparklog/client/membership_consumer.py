@@ -91,7 +91,7 @@ class ConsumerMember:
         self._is_inside = False
         self._polled_at: Micros | None = None
 
-    # -- what the user's thread says ------------------------------------------------------------------------------------------------------
+    # -- calls of the user's thread -------------------------------------------------------------------------------------------------------
 
     @property
     def identity(self) -> GroupMetadata:
@@ -142,12 +142,12 @@ class ConsumerMember:
         """A commit was refused with that code."""
         is_news = code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.FENCED_INSTANCE_ID)
         if is_news and self._is_in:
-            self._heartbeat_at = now  # which tells what is the matter
+            self._heartbeat_at = now  # its reply carries the error
 
-    # -- what to send ---------------------------------------------------------------------------------------------------------------------
+    # -- requests to send -----------------------------------------------------------------------------------------------------------------
 
     def errands(self, now: Micros) -> list[Errand]:
-        """What to send now."""
+        """Requests to send now."""
         self._check_poll(now)
         self._set_out(now)
         errands: list[Errand] = []
@@ -236,7 +236,7 @@ class ConsumerMember:
         self._number += 1
         return Errand(request, None, self._number, self._settings.request_timeout_ms * _MS)
 
-    # -- what came ------------------------------------------------------------------------------------------------------------------------
+    # -- replies --------------------------------------------------------------------------------------------------------------------------
 
     def replied(self, errand: Errand, reply: Message, now: Micros) -> None:
         """Take in an answer; one to a question that was given up is passed over."""
@@ -283,7 +283,7 @@ class ConsumerMember:
             is_unsupported = error.code is ErrorCode.UNSUPPORTED_VERSION
             self._fail(group_refused(self._group_id, error.code) if is_unsupported else error)
             return
-        # What was said may not have been heard: say it again.
+        # The coordinator may not have received the last heartbeat: send its fields again.
         self._told_subscription = None
         if self.stage is Stage.STABLE:
             self.stage = Stage.ACKNOWLEDGING

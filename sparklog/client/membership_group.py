@@ -29,17 +29,17 @@ class Group:
 
     @property
     def identity(self) -> GroupMetadata:
-        """Who this client is in the group."""
+        """The member's identity in the group."""
         return self.member.identity
 
     @property
     def step(self) -> Step | None:
-        """What the user's thread has to do next."""
+        """The next step for the user's thread."""
         return self.member.steps.first
 
     @property
     def error(self) -> SparklogError | None:
-        """What no waiting will mend."""
+        """The fatal error of the membership, if any."""
         return self.member.error or (self.coordinator.error if self._is_subscribed else None)
 
     def subscribe(self, subscription: Subscription, now: Micros) -> None:
@@ -61,7 +61,7 @@ class Group:
         return self.offsets.add(job)
 
     def errands(self, now: Micros) -> list[Errand]:
-        """What to send now."""
+        """Requests to send now."""
         errands = self.member.errands(now)
         errands += self.offsets.errands(now, self.identity, sends_epoch=self._is_modern)
         return errands + self.coordinator.errands(now)

@@ -175,11 +175,11 @@ class Producer:
         self._finish(self._locked("send_offsets", lambda one: one.send_offsets(positions, group)), self._blocks_until(timeout))
 
     def commit(self, timeout: float | None = None) -> None:
-        """Wait for every acknowledgement and commit: the records and offsets are seen together by who reads read-committed."""
+        """Wait for every acknowledgement and commit: the records and offsets become visible atomically to read_committed consumers."""
         self._end(self._locked("commit", Transaction.commit), self._blocks_until(timeout))
 
     def abort(self, timeout: float | None = None) -> None:
-        """Abort: nothing of the transaction is ever seen by who reads read-committed; records not sent yet fail."""
+        """Abort: read_committed consumers never see the transaction's records; unsent records fail."""
         self._end(self._locked("abort", Transaction.abort), self._blocks_until(timeout))
 
     # -- questions ------------------------------------------------------------------------------------------------------------------------

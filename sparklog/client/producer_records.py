@@ -42,7 +42,7 @@ class ProducerRecord(msgspec.Struct, frozen=True):
 
 
 class ProducerInterceptor(Protocol):
-    """Sees every record before it is serialized, and what became of it."""
+    """Sees every record before it is serialized, and its outcome."""
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord: ...
 
@@ -65,7 +65,7 @@ class Delivery:
         return self._batch.done is not None
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Wait (seconds) for the acknowledgement; raises what went wrong, or RequestTimeout if that is not known yet."""
+        """Wait (seconds) for the acknowledgement; raises the delivery error, or RequestTimeout if that is not known yet."""
         error = self.exception(timeout)
         if error is not None:
             raise error
@@ -74,7 +74,7 @@ class Delivery:
         return metadata
 
     def exception(self, timeout: float | None = None) -> SparklogError | None:
-        """Wait (seconds) and give what went wrong, None if nothing did; raises RequestTimeout if that is not known yet."""
+        """Wait (seconds) and return the delivery error, None for success; raises RequestTimeout if that is not known yet."""
         done = self._producer._wait_for(self._batch, timeout)
         return done.error
 
@@ -94,7 +94,7 @@ class Delivery:
 
 
 def as_bytes(given: object) -> bytes | None:
-    """Bytes of what needs no serializer; raises TypeError for the rest."""
+    """Bytes of a value that needs no serializer; raises TypeError for others."""
     if given is None or isinstance(given, bytes):
         return given
     if isinstance(given, str):

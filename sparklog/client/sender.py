@@ -1,14 +1,15 @@
-"""What sends a producer's batches: two machines and whoever drives them.
+"""Sends a producer's batches: two machines and the threads that drive them.
 
 `Accumulator` gathers (under `lock`), `Outbound` sends (under `_io`). Three may drive the sending, never two at once:
 
     a thread that closes a batch ──┐
-    a thread that waits ───────────┼─► a turn: batches ─► requests ─► network ─► answers ─► whoever waits is told
+    a thread that waits ───────────┼─► a turn: batches ─► requests ─► network ─► answers ─► waiting threads are notified
     the background thread ─────────┘
 
-Python lets a thread wait up to 5 ms after each of its system calls while another one computes. So whoever fills batches, or waits for them,
-drives: the background thread leaves the network alone for `ATTENDED_US` after each such turn. Nobody waits for the network while holding a
-lock. Order of locks: `_io`, then `lock`.
+Python lets a thread wait up to 5 ms after each of its system calls while another thread computes. For this
+reason the threads that fill batches or wait for them drive the sending: the background thread leaves the
+network alone for `ATTENDED_US` after each such turn. No thread waits for the network while holding a lock.
+Lock order: `_io`, then `lock`.
 """
 
 import contextlib
@@ -54,9 +55,9 @@ class Sender:
         self.is_closed = False
         self._finished: deque[tuple[Gathering, Done]] = deque()
         self._callbacks_running = threading.Lock()
-        self._attending = threading.Lock()  # held by the one among those who wait that drives: nobody else hears answers meanwhile
+        self._attending = threading.Lock()  # held by the waiting thread that drives: no other thread receives replies meanwhile
         self._attends_until = Micros(0)  # until when that one sleeps; 0 while it works, or is being woken
-        self._attender = 0  # its thread; 0 if nobody does
+        self._attender = 0  # its thread; 0 for none
         self._attended_until = Micros(0)
         self._metadata_answers = self._operations_ended = 0
         self._is_wanted = False
@@ -65,7 +66,7 @@ class Sender:
         self._thread.start()
 
     def close(self, error: SparklogError) -> None:
-        """Give up what is left, and drop the connections."""
+        """Give up the remaining batches, and drop the connections."""
         self.is_closed = True
         self.network.wake()
         if threading.current_thread() is not self._thread:
@@ -77,7 +78,7 @@ class Sender:
             self.network.close()
         self._run_callbacks()
         with self.changed:
-            self.changed.notify_all()  # who waits for a topic waits for no batch
+            self.changed.notify_all()  # threads that wait for a topic wait for no batch
 
     # -- in any thread --------------------------------------------------------------------------------------------------------------------
 
@@ -106,7 +107,7 @@ class Sender:
         self._run_callbacks()
 
     def look_again(self) -> None:
-        """After `io` was held for something else: whoever found it held meanwhile relies on somebody who looks."""
+        """Run a turn if another thread asked for one while `io` was held for other work."""
         if self._is_wanted:
             self.drive()
 
@@ -126,10 +127,10 @@ class Sender:
                     self._attender = 0
                     self._attending.release()
                     if self._is_asleep:
-                        self.network.wake()  # what came meanwhile was told to us
+                        self.network.wake()  # replies that arrived meanwhile were delivered to this thread
             else:
                 if not is_told:
-                    self.network.wake()  # who attends has not seen what we wait for
+                    self.network.wake()  # the attending thread has not seen the condition that this thread waits for
                     is_told = True
                 with self.changed:
                     if not is_over():
@@ -160,7 +161,7 @@ class Sender:
     def _turn(self) -> Micros:
         """Ready batches into the machine, the machine's requests into the network, answers back; without waiting. `io` is held.
 
-        Gives the time by which it judged what is due.
+        Returns the time against which it judged due batches.
         """
         now = now_us()
         with self.lock:
@@ -202,7 +203,7 @@ class Sender:
             self._finished.append((batch, Done(nothing_of(batch), error=error)))
 
     def _run_callbacks(self) -> None:
-        """Publish what is finished, in order: one thread at a time, and never inside a callback of its own."""
+        """Publish finished batches, in order: one thread at a time, and never inside a callback of its own."""
         while self._finished or self._metadata_answers != self.network.cluster.answers or self._has_ended_operation():
             if not self._callbacks_running.acquire(blocking=False):
                 return
@@ -227,7 +228,7 @@ class Sender:
                 batch.callbacks = []
             self.changed.notify_all()
         if self._attending.locked() and self._attender != threading.get_ident():
-            self.network.wake()  # it may have looked already whether what it waits for is over
+            self.network.wake()  # it may already have checked the condition it waits for
         for callback in callbacks:
             try:
                 callback()
@@ -240,7 +241,7 @@ class Sender:
         try:
             self._work()
         except BaseException as error:
-            # A fault of ours: nobody may wait for what nobody sends any more.
+            # A bug in the client: no thread may wait for batches that will never be sent.
             self.is_closed = True
             with self.io:
                 self._give_up(ClientClosed(f"the producer's thread broke: {error!r}"))
@@ -255,13 +256,13 @@ class Sender:
             if self._is_attended():
                 continue
             with self.io:
-                # One who attends has looked, and sleeps until it is answered: nobody may take the answer.
+                # An attending thread has checked its condition and sleeps until a reply: no other thread may take the reply.
                 is_ours = not self._attending.locked()
                 if is_ours:
                     self._is_wanted = False
                     until = self._next_turn(self._turn(), is_going_to_sleep=True)
             if not is_ours:
-                self.network.wake()  # whoever has found `io` held meanwhile relies on somebody who looks again
+                self.network.wake()  # a thread that found `io` held meanwhile relies on another turn
                 continue
             self._run_callbacks()
             if not self._is_wanted and not self.is_closed:
@@ -269,7 +270,7 @@ class Sender:
             self._is_asleep = False
             self.waits_until = Micros(0)
             if self._attending.locked():
-                self.network.wake()  # what woke us may have been for the one who attends
+                self.network.wake()  # the wake-up may have been meant for the attending thread
 
     def _is_attended(self) -> bool:
         """Whether another thread drives: then this one has slept a while.

@@ -160,7 +160,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommonOptions(TypedDict, total=False):
-    """What every role takes."""
+    """Settings of every role."""
 
     bootstrap_servers: str | Sequence[str]
     client_id: str
@@ -183,11 +183,11 @@ class CommonOptions(TypedDict, total=False):
 
 
 class AdminOptions(CommonOptions, total=False):
-    """What an Admin takes."""
+    """Settings of an Admin."""
 
 
 class ProducerOptions(CommonOptions, total=False):
-    """What a Producer takes."""
+    """Settings of a Producer."""
 
     acks: Literal["all", "-1", "0", "1", -1, 0, 1]
     enable_idempotence: bool
@@ -208,7 +208,7 @@ class ProducerOptions(CommonOptions, total=False):
 
 
 class ConsumerOptions(CommonOptions, total=False):
-    """What a Consumer takes."""
+    """Settings of a Consumer."""
 
     auto_offset_reset: OffsetReset
     isolation_level: IsolationLevel

@@ -57,7 +57,7 @@ class StandingFetch:
     def wait(self, until: Micros) -> bool:
         """Whether there is news, at once or until then: records, or a partition that is not what it was.
 
-        A broker that cannot be reached is no news: whoever asks it next will be told.
+        A broker that cannot be reached is no news: the next request to it reports the error.
         """
         if not self._ends:
             return False

@@ -4,7 +4,7 @@
     UNINITIALIZED -> INITIALIZING -> READY -> IN_TRANSACTION -> COMMITTING, ABORTING -> READY
                                                 |                  |
                           a batch or an offset could not be written   --> ABORTABLE_ERROR --abort--> ABORTING
-    fenced, forbidden, or an answer that nobody understands: from anywhere --> FATAL_ERROR
+    fenced, forbidden, or an unknown error code: from anywhere --> FATAL_ERROR
 
 It does no I/O and reads no clock. The caller's five calls come in at once and give an `Operation`, which ends when a broker has answered;
 `errands` says what to send, `replied` and `failed` take in what came of it. What can be tried again is, without end: whoever waits gives up
@@ -134,11 +134,11 @@ class Transaction:
         self._is_flushed = True
 
     def raise_unless_open(self) -> None:
-        """Raise what stands against writing a record now."""
+        """Raise the error that forbids writing a record now."""
         if self.state is not State.IN_TRANSACTION:
             self._require(State.IN_TRANSACTION, "send")
 
-    # -- what batches need ----------------------------------------------------------------------------------------------------------------
+    # -- partitions of batches ------------------------------------------------------------------------------------------------------------
 
     @property
     def identity(self) -> ProducerIdentity:
@@ -154,7 +154,7 @@ class Transaction:
 
     @property
     def may_abort(self) -> bool:
-        """Whether a transaction is open that nobody is ending."""
+        """Whether a transaction is open and not being ended."""
         return self.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR)
 
     def may_send(self, partition: TopicPartition) -> bool:
@@ -177,10 +177,10 @@ class Transaction:
         if self.state in OPEN:
             self._fail(of_batch(error, self.transactional_id))
 
-    # -- what to send ---------------------------------------------------------------------------------------------------------------------
+    # -- requests to send -----------------------------------------------------------------------------------------------------------------
 
     def errands(self, now: Micros, is_ready: Callable[[NodeId | None], bool]) -> list[Errand]:
-        """What to send now. `is_ready(None)` asks whether any broker is."""
+        """Requests to send now. `is_ready(None)` asks whether any broker is."""
         if self._asked is not None:
             return []
         self._end_what_never_began()
@@ -199,7 +199,7 @@ class Transaction:
             return []
         self._number += 1
         request, version_max = self._question()
-        # Without an answer nobody knows whether the offsets are in the transaction now: it has to be ended all the same.
+        # Without a reply the offsets may or may not be in the transaction: it must be ended in both cases.
         self._is_started = self._is_started or isinstance(request, TxnOffsetCommitRequest)
         self._asked = Errand(request, home.node, self._number, None, version_max)
         return [self._asked]
@@ -367,7 +367,7 @@ class Transaction:
         error = classified(type(errand.request), code, self.transactional_id, is_aborting=self.state is State.ABORTING)
         if error is not None:
             if self.state not in OPEN and isinstance(error, TransactionAbortable):
-                self._retry(code, now)  # what is being aborted needs no error
+                self._retry(code, now)  # a transaction being aborted needs no error
                 return
             if code is ErrorCode.UNKNOWN_PRODUCER_ID and not self.is_v2:
                 self._needs_epoch = True
@@ -461,7 +461,7 @@ class Transaction:
         self._producer_id, self._epoch = ProducerId(producer_id), ProducerEpoch(epoch)
 
     def _asks(self, errand: Errand) -> Coordinator | None:
-        """Whose question a FindCoordinator was; None if nobody wants to know any more."""
+        """The coordinator that a FindCoordinator asked for; None if its result is no longer needed."""
         assert isinstance(errand.request, FindCoordinatorRequest)
         if errand.request.key_type == TRANSACTION_KEY:
             return self._coordinator

@@ -1,4 +1,4 @@
-"""What an error means for a transaction: try again, abort it, or give the producer up.
+"""Maps an error to its effect on a transaction: retry, abort, or close the producer.
 
 retriable          the same request once more, after a pause; of the coordinator where it moved
 abortable          nothing of this transaction may be committed; the producer goes on after `abort`
@@ -56,12 +56,12 @@ _REMEDIES: Final = {
 
 
 def has_wrong_rights(code: ErrorCode) -> bool:
-    """Whether somebody has to grant a right first; then `init` may be called again."""
+    """Whether the error is a missing permission; after it is granted, `init` may be called again."""
     return code in (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
 
 def classified(request: type[Message], code: ErrorCode, transactional_id: str, *, is_aborting: bool) -> TransactionError | None:
-    """What the refusal of a request means; None if it may be tried again."""
+    """The error that a refused request causes; None if the request may be retried."""
     name = request.__name__.removesuffix("Request")
     where = f"transactional id {transactional_id!r}: {code.name} ({code.value}) from {name}"
     if code in _ABORTABLE[request] and not (is_aborting and request is EndTxnRequest):
@@ -77,7 +77,7 @@ def classified(request: type[Message], code: ErrorCode, transactional_id: str, *
 
 
 def fenced(transactional_id: str, code: ErrorCode) -> ProducerFenced:
-    """Somebody else has the transactional id now."""
+    """Another producer has the transactional id now."""
     return ProducerFenced(
         f"transactional id {transactional_id!r}: a younger producer uses it, or the transaction took longer than transaction.timeout.ms "
         f"({code.name})",
@@ -86,7 +86,7 @@ def fenced(transactional_id: str, code: ErrorCode) -> ProducerFenced:
 
 
 def of_batch(error: SparklogError, transactional_id: str) -> TransactionError:
-    """What a batch that was given up means for its transaction."""
+    """The error that a failed batch causes in its transaction."""
     code = error.code if isinstance(error, BrokerError) else None
     made: TransactionError
     if code is ErrorCode.PRODUCER_FENCED:

@@ -1,4 +1,4 @@
-"""What a transactional producer says of partitions and offsets, and what it is told."""
+"""Requests of a transactional producer about partitions and offsets, and their replies."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -33,7 +33,7 @@ def add_partitions(identity: ProducerIdentity, partitions: Iterable[TopicPartiti
 
 
 def partitions_told(reply: AddPartitionsToTxnResponse) -> dict[TopicPartition, ErrorCode]:
-    """What became of each partition."""
+    """The result of each partition."""
     return {
         TopicPartition(topic.name, partition.partition_index): code_of(partition.partition_error_code)
         for topic in reply.results_by_topic_v3_and_below
@@ -57,7 +57,7 @@ class PendingOffsets:
         """Whether the transaction's coordinator knows of the group, as it must below version 2."""
 
     def request(self, identity: ProducerIdentity, *, is_v2: bool) -> tuple[TxnOffsetCommitRequest, int | None]:
-        """The commit of what is left, and the newest version that may say it."""
+        """The commit of the remaining offsets, and the newest version that may carry it."""
         topics: dict[str, TxnOffsetCommitRequestTopic] = {}
         for (name, partition), position in self.left.items():
             told = TxnOffsetCommitRequestPartition(partition, position.offset, position.leader_epoch, position.metadata)

@@ -1,4 +1,4 @@
-"""The states of a transactional producer, which follow which, and what its callers wait for."""
+"""The states of a transactional producer, the legal transitions, and the operations that callers wait for."""
 
 from collections.abc import Mapping
 from enum import Enum, auto
@@ -51,7 +51,7 @@ REMEDIES: Final = {
 
 
 class Operation:
-    """What a caller waits for. Invariant: `error` is set when `is_done` is, once."""
+    """An operation that a caller waits for. Invariant: `error` is set when `is_done` is, once."""
 
     __slots__ = ("error", "is_done", "name")
 
@@ -67,7 +67,7 @@ class Operation:
 
 
 class ProducerIdentity(NamedTuple):
-    """Under which name the brokers know a transaction: whoever has all three may end it."""
+    """The identity of a transaction at the brokers: a client that has all three may end it."""
 
     transactional_id: str
     producer_id: ProducerId

@@ -104,7 +104,7 @@ class BatchWriter:
         self._end(self._transactional("commit").commit())
 
     def abort(self) -> None:
-        """Abort: nothing of the transaction will be read by whoever reads read-committed. Raises TransactionFatal."""
+        """Abort: read_committed consumers never see the transaction's records. Raises TransactionFatal."""
         self._end(self._transactional("abort").abort())
         self._error = None
 

@@ -25,7 +25,7 @@ _NAMES = frozenset({"avro", "clean", "codec", "columns", "json", "scan", "walk"}
 
 
 def wanted() -> str:
-    """What `SPARKLOG_KERNELS` asks for."""
+    """The value of `SPARKLOG_KERNELS`."""
     choice = os.environ.get("SPARKLOG_KERNELS", "auto")
     if choice not in ("auto", "compiled", "reference"):
         raise ValueError(f"SPARKLOG_KERNELS={choice!r}: must be auto, compiled or reference")

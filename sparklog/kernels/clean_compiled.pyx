@@ -235,7 +235,7 @@ cdef int _judge(
     const uint8_t *p, int64_t size, KeyOffsets keys, Rules rules, int64_t keep_end, int64_t growth, bint is_decompressed, Plan *plan,
     const uint8_t **at,
 ) noexcept nogil:
-    """What becomes of the batch at `p`; its kept records are marked in `keys.entries`."""
+    """The outcome for the batch at `p`; its kept records are marked in `keys.entries`."""
     cdef int64_t base_offset = <int64_t>sl_get64(p), producer_id = <int64_t>sl_get64(p + 43), timestamp
     cdef int64_t last_offset = <int64_t>(sl_get64(p) + <uint64_t>(<int64_t>(<int32_t>sl_get32(p + 23))))
     cdef int64_t base_timestamp = <int64_t>sl_get64(p + 27), max_timestamp = <int64_t>sl_get64(p + 35)
@@ -343,7 +343,7 @@ cdef inline int64_t _delta(const Entry *entry, const Plan *plan, const uint8_t *
 
 
 cdef inline const uint8_t *_rest(const Entry *entry, uint8_t *attributes) noexcept nogil:
-    """What follows the timestamp delta of a record."""
+    """The bytes after the timestamp delta of a record."""
     cdef int32_t length
     cdef int64_t delta
     cdef const uint8_t *p = sl_varint32(entry.start, entry.end, &length)

@@ -2,10 +2,10 @@
 
     map_keys         dirty batches ──► KeyOffsets: for each key the offset of its last record, until the table is full
     filter_batches   batches + KeyOffsets + Rules ──► batches: as they are, with fewer records, without any, or gone
-    index_entries    what was written ──► the entries its two indexes get
+    index_entries    written batches ──► the entries its two indexes get
 
 A batch is drawn at the top of `sparklog.record.batch`. Offsets never change: deltas get gaps, and base offset, last offset, producer, epoch
-and sequence stay with their batch. What is broken is told by `ValueError(status, position, reason)` as in the `scan` kernel. A batch with
+and sequence stay with their batch. Errors are `ValueError(status, position, reason)` as in the `scan` kernel. A batch with
 compressed records is not opened: both walks stop at it with COMPRESSED, and go on when they get it as one uncompressed batch.
 """
 
@@ -47,7 +47,7 @@ _RECORD_SIZE_MIN = 7
 class KeyOffsets:
     """The offset of the last record of each key, in memory bounded by `slots`; at most `limit` keys.
 
-    Keys are known by a hash of 128 bits under `seed`, 16 bytes that nobody outside knows: else somebody could make two keys that pass for
+    Keys are compared by a 128-bit hash under `seed`, 16 secret bytes: otherwise an attacker could make two keys that pass for
     one, and so have a record deleted. Every record up to `latest_offset` that has a key is in the table, unless it was before the start.
     """
 
@@ -89,7 +89,7 @@ class KeyOffsets:
 
 
 class Rules:
-    """What decides beside the keys, and the transactions seen on the way.
+    """Retention inputs besides the keys, and the transactions seen so far.
 
     `producers` has (producer id, offset of its last data batch's end or -1, epoch) of each active producer, sorted by id: the batch that
     holds the last sequence of a producer stays, though maybe empty. `aborted` has (producer id, first offset, last offset) of the aborted
@@ -149,7 +149,7 @@ class _Record(NamedTuple):
     offset: int
     key: bytes | None
     has_value: bool
-    rest: int  # where what follows the timestamp delta begins
+    rest: int  # where the bytes after the timestamp delta begin
 
 
 def map_keys(source: Buffer, position: int, keys: KeyOffsets, rules: Rules, start_offset: int) -> tuple[int, int]:
@@ -186,11 +186,11 @@ def filter_batches(
     growth: int,
     is_decompressed: bool = False,
 ) -> tuple[int, int, int, int, int, int, bool]:
-    """Write what remains of the batches from `position` on to `target[filled:]`.
+    """Write the retained parts of the batches from `position` on to `target[filled:]`.
 
     Gives (END, COMPRESSED or ROOM, position, filled, bytes needed for ROOM, records read, records kept, whether the last batch stayed as it
     was). The batch that ends at `keep_end` stays, though maybe empty. Only a new delete horizon makes a batch larger; where all together
-    would grow by more than `growth` bytes it is set another time. The CRC is held against all but what `is_decompressed`.
+    would grow by more than `growth` bytes it is set another time. The CRC is checked unless `is_decompressed`.
     """
     view, out = memoryview(source), memoryview(target)
     _check_within(position, len(view))
@@ -226,7 +226,7 @@ def _remains(
     keep_end: int,
     growth: int,
 ) -> tuple[int, Buffer, bool]:
-    """(records kept, what becomes of the batch, whether that is the batch itself)."""
+    """(records kept, the resulting batch, whether that is the batch itself)."""
     had_horizon = bool(batch.attributes & _HORIZON_BIT)
     is_dead = had_horizon and rules.now_ms >= batch.base_timestamp
     is_control = bool(batch.attributes & _CONTROL_BIT)

@@ -928,7 +928,7 @@ def encode_frame(Program header_program not None, header, Program program not No
         if writer.flushed - 4 > 0x7FFFFFFF:
             raise OverflowError("a frame longer than 32 bits can say")
         size = big_32(<uint32_t>(writer.flushed - 4))
-        # Nobody else has seen this bytes object yet, so its first four bytes may still be set.
+        # No other reference to this bytes object exists yet, so its first four bytes may still be set.
         memcpy(PyBytes_AS_STRING(PyList_GET_ITEM(writer.chunks, 0)), &size, 4)
         return <object>writer.chunks
     finally:

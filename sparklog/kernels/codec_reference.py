@@ -6,7 +6,7 @@ more puts the field into the tag section. A program without a class describes on
 
 Foreign bytes: every length and count is checked against the bytes that remain, and every object made is charged to an allowance of
 `ALLOWANCE_PER_BYTE` bytes of memory per byte received (and `ALLOWANCE_MAX` in all), so a lying count costs its sender more than us.
-Whatever is wrong is a `ValueError(reason, position)`. `codec_compiled.pyx` is the same, fast; a property test holds the two together.
+Errors are `ValueError(reason, position)`. `codec_compiled.pyx` is the same, fast; a property test holds the two together.
 """
 
 import struct
@@ -42,7 +42,7 @@ _FIXED = {
     UUID: struct.Struct(">16s"),
 }
 _MINIMAL_BYTES = {STRING: 2, BYTES: 4, RECORDS: 4, ARRAY: 4, STRUCT: 0, ABSENT: 0, ABSENT_ESSENTIAL: 0}
-# What a value takes in memory: of fixed size, charged with its struct, or of any length, charged with that length when it is met.
+# Memory of a value: of fixed size, charged with its struct, or of any length, charged with that length when it is met.
 _FIXED_COST = {BOOL: 0, INT8: 0, UUID: 64}
 _NUMBER_COST = 32
 _LIST_COST = 64
@@ -66,7 +66,7 @@ class Program:
             (operation[6], index) for index, operation in enumerate(operations) if operation[6] >= 0 and operation[0] < ABSENT
         )
         self.minimal_bytes = is_flexible + sum(_minimal_bytes(operation) for operation in operations)
-        # What one value takes in memory, beside its strings, bytes, records and lists.
+        # Memory of one value, beside its strings, bytes, records and lists.
         self.cost = sum(map(_cost, operations)) + (16 + 8 * len(operations) if cls is not None else 0)
 
 
@@ -90,7 +90,7 @@ def _cost(operation: Operation) -> int:
 
 
 class _Reader:
-    """A position in `view` that never passes `limit`, and what is left of the allowance."""
+    """A position in `view` that never passes `limit`, and the remaining allowance."""
 
     __slots__ = ("allowance", "limit", "position", "view")
 

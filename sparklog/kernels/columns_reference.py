@@ -59,7 +59,7 @@ _ABORT = 0
 
 
 class _Segment(NamedTuple):
-    """The uncompressed records of one batch, and what the header says of them."""
+    """The uncompressed records of one batch, and their header fields."""
 
     records: Buffer
     position: int
@@ -72,7 +72,7 @@ class _Segment(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """What becomes the columns, as plain lists; those that nobody wants stay empty."""
+    """Column values as plain lists; columns that were not requested stay empty."""
 
     keys: list[bytes | None]
     values: list[bytes | None]
@@ -304,7 +304,7 @@ def _any_record(content: bytes, at: int, batch_at: int, *, is_wanted: bool) -> t
 
 
 def _micros(timestamp_ms: int) -> int:
-    """What would leave 64 bits is cut to the least or greatest that they hold."""
+    """Milliseconds as microseconds, clamped to the range of int64."""
     if -_MICROS_LIMIT <= timestamp_ms <= _MICROS_LIMIT:
         return timestamp_ms * 1000
     return _INT64_MAX if timestamp_ms > 0 else _INT64_MIN

@@ -394,7 +394,7 @@ cdef int _hold_headers(_Writing writing, headers, int64_t count) except -1:
 
 
 cdef int64_t _slots(parts) except -1:
-    """The rows of a column whose length nobody gave: its offsets tell, and its validity may tell less."""
+    """The row count of a column without an explicit length: the smaller of its offsets' and its validity's."""
     cdef int64_t slots = len(memoryview(parts[1]).cast("B")) // 4 - 1 - <int64_t>parts[3]
     if parts[0] is not None:
         slots = min(slots, 8 * len(memoryview(parts[0]).cast("B")) - <int64_t>parts[3])

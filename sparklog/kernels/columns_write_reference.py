@@ -205,7 +205,7 @@ def _check_size(buffer: Buffer | None, start: int, count: int, bits: int) -> Non
 
 
 def _slots(parts: BytesSlice) -> int:
-    """The rows of a column whose length nobody gave: its offsets tell, and its validity may tell less."""
+    """The row count of a column without an explicit length: the smaller of its offsets' and its validity's."""
     slots = memoryview(parts[1]).nbytes // 4 - 1 - parts[3]
     if parts[0] is not None:
         slots = min(slots, 8 * memoryview(parts[0]).nbytes - parts[3])

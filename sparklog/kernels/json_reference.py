@@ -176,7 +176,7 @@ def _word(text: bytes, at: int) -> int:
 
 
 def _string(text: bytes, at: int) -> tuple[bytes, int]:
-    """What stands between the quotes, and the position after them."""
+    """The text between the quotes, and the position after them."""
     found = _STRING.match(text, at)
     if found is None:
         raise _Refused

@@ -1,7 +1,7 @@
 """The plain-Python twin of the `scan` kernel: record batches as bytes, checked, stamped and walked.
 
 A batch is drawn at the top of `sparklog.record.batch`. Bytes come from peers, so every length is held against the bytes that remain.
-What is wrong is told by `ValueError(status, position, reason)`: one of the statuses below, the byte in the buffer (for MISSING_KEY the
+Errors are `ValueError(status, position, reason)`: one of the statuses below, the byte in the buffer (for MISSING_KEY the
 index of the record), and a sentence. A header is the tuple of the 13 fields in the order in which they stand in the batch.
 """
 
@@ -50,7 +50,7 @@ def crc(buffer: Buffer, seed: int = 0) -> int:
 
 
 def check_batch(buffer: Buffer, require_keys: bool) -> tuple[HeaderFields, int, int]:
-    """Check what a client sends to a partition: exactly one batch that fills the buffer, with its CRC, counts and records.
+    """Check produced bytes for a partition: exactly one batch that fills the buffer, with its CRC, counts and records.
 
     Gives (header, least timestamp, greatest timestamp) of the records, records without a timestamp left out (-1 if all are). The records of
     a compressed batch are not walked, and both timestamps are -1: decompress them and call `check_records`. The timestamp type and bounds
@@ -195,7 +195,7 @@ def stamp_timestamps(buffer: bytearray | memoryview, timestamp_type: int, max_ti
 def stamp_producer(
     buffer: bytearray | memoryview, producer_id: int, producer_epoch: int, base_sequence: int, is_transactional: bool = False
 ) -> None:
-    """Write who produced the one batch, and its CRC, in place."""
+    """Write producer id, epoch and sequence into the one batch, and its CRC, in place."""
     _check_header_fits(buffer)
     (attributes,) = unpack_from(">h", buffer, 21)
     pack_into(">h", buffer, 21, attributes | _TRANSACTIONAL_BIT if is_transactional else attributes & ~_TRANSACTIONAL_BIT)

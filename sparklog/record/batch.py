@@ -1,13 +1,13 @@
 """Record batches of format v2: the unit that is produced, stored and fetched.
 
-     0  base offset          int64    8  length, of what follows   int32   12  partition leader epoch   int32   16  magic = 2   int8
+     0  base offset          int64    8  length of the rest        int32   12  partition leader epoch   int32   16  magic = 2   int8
     17  CRC-32C of [21, end) uint32  21  attributes                int16   23  last offset delta        int32
     27  base timestamp, ms   int64   35  max timestamp, ms         int64   43  producer id              int64
     51  producer epoch       int16   53  base sequence             int32   57  record count             int32   61  records …
 
     attributes: bits 0-2 codec · 3 timestamp type (1 = LogAppendTime) · 4 transactional · 5 control · 6 delete horizon
 
-A broker may write base offset and leader epoch in place without touching the CRC. Only what follows byte 61 is compressed. A record is
+A broker may write base offset and leader epoch in place without touching the CRC. Only the bytes from 61 on are compressed. A record is
 
     length, attributes (1 byte), timestamp delta, offset delta, key length, key, value length, value,
     header count, {key length, key, value length, value} …
@@ -193,7 +193,7 @@ def decode_records(
 
 
 def decode_error(refused: ValueError) -> DecodeError:
-    """What a kernel refused, as the error that a caller of this package sees."""
+    """The kernel's ValueError as the error that this package raises."""
     if len(refused.args) == 3:
         _, position, reason = refused.args
         return DecodeError(reason, position)

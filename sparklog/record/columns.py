@@ -217,7 +217,7 @@ def write_batches(
 def stamp_producer(
     batch: bytearray | memoryview, producer_id: int, producer_epoch: int, base_sequence: int, *, is_transactional: bool = False
 ) -> None:
-    """Write who produced the one whole batch, in place, with its new CRC."""
+    """Write producer id, epoch and sequence into the one whole batch, in place, with its new CRC."""
     scan.stamp_producer(batch, producer_id, producer_epoch, base_sequence, is_transactional)
 
 

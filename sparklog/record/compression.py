@@ -1,6 +1,6 @@
 """The codecs of record batches: compress as Java's clients can read, decompress what any client wrote, never more than allowed.
 
-What is compressed is the records part of one batch. Decompressing is bounded twice, since the bytes may come from an attacker: by a limit
+Compression covers the records part of one batch. Decompressing is bounded twice, since the bytes may come from an attacker: by a limit
 in bytes, and by a ratio of `RATIO_MAX` once more than `RATIO_FREE_BYTES` come out.
 """
 
@@ -55,7 +55,7 @@ class TooLarge(DecodeError):
 
 
 class Parts:
-    """Counts the parts of a batch and what they give."""
+    """Counts the parts of a batch and their decompressed bytes."""
 
     __slots__ = ("_bytes", "_count", "_free", "_name")
 
@@ -133,7 +133,7 @@ def _decompress_gzip(data: memoryview, limit: int) -> Buffer:
 
 
 def gzip_pieces(data: memoryview, piece_bytes: int) -> Iterator[Buffer]:
-    """What comes out of one member after another (RFC 1952), in pieces of at most `piece_bytes`."""
+    """Decompressed bytes of one member after another (RFC 1952), in pieces of at most `piece_bytes`."""
     parts = Parts("gzip", GZIP_MEMBERS_FREE)
     member = zlib.decompressobj(GZIP_WINDOW)
     rest: Buffer = b""
@@ -226,7 +226,7 @@ def is_xerial(data: memoryview) -> bool:
 
 
 def snappy_size(block: memoryview) -> int:
-    """What a raw block says it will give: a varint at its start. A block cannot expand more than 64 bytes per 3."""
+    """The decompressed size that a raw block declares: a varint at its start. A block cannot expand more than 64 bytes per 3."""
     size = int(cramjam.snappy.decompress_raw_len(block))
     if size > 32 * len(block):
         raise DecodeError(f"snappy: a block of {len(block)} bytes cannot give {size}")
@@ -236,7 +236,7 @@ def snappy_size(block: memoryview) -> int:
 def _decompress_lz4(data: memoryview, limit: int) -> Buffer:
     lz4_block_bytes(data)
     if max(_lz4_bytes_max(data), _lz4_content_bytes(data)) <= limit:
-        # The short way, which costs half for a small batch, knows no limit and believes what the frame says of its size.
+        # The one-call API costs half for a small batch, but has no limit and trusts the size in the frame.
         complete, size = lz4.frame.decompress(data, return_bytes_read=True)
         if size != len(data):
             raise DecodeError("lz4: bytes after the frame")
@@ -253,7 +253,7 @@ def _decompress_lz4(data: memoryview, limit: int) -> Buffer:
 
 
 def lz4_block_bytes(data: memoryview) -> int:
-    """What one block may give. Raises DecodeError for a frame that Java cannot read."""
+    """The most bytes that one block may decompress to. Raises DecodeError for a frame that Java cannot read."""
     if data[:4] != _LZ4_MAGIC or len(data) < 7:
         raise DecodeError("lz4: not a frame")
     if not data[4] & _LZ4_INDEPENDENT_BIT:
@@ -262,12 +262,12 @@ def lz4_block_bytes(data: memoryview) -> int:
 
 
 def _lz4_content_bytes(data: memoryview) -> int:
-    """What the frame says of its size, 0 if it says nothing."""
+    """The content size that the frame declares, 0 for none."""
     return int(unpack_from("<Q", data, 6)[0]) if data[4] & _LZ4_CONTENT_SIZE_BIT and len(data) >= 14 else 0
 
 
 def _lz4_bytes_max(data: memoryview) -> int:
-    """More than a frame's blocks can give, by their count and by the ratio of the format; what is wrong with it is not told here."""
+    """An upper bound of a frame's decompressed size, by block count and the format's ratio; does not validate the frame."""
     flags, block_bytes = data[4], lz4_block_bytes(data)
     checksum_bytes = 4 if flags & _LZ4_BLOCK_CHECKSUM_BIT else 0
     position = 7 + (8 if flags & _LZ4_CONTENT_SIZE_BIT else 0) + (4 if flags & _LZ4_DICTIONARY_BIT else 0)

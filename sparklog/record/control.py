@@ -1,4 +1,4 @@
-"""Control batches: what brokers write into a log for each other and for readers, never for an application.
+"""Control batches: records that brokers write into a log for brokers and readers, never for an application.
 
 One record each; its key is (version int16, type int16). COMMIT and ABORT end a transaction of one producer; the others live in the metadata
 log and its snapshots and follow the schema language of `sparklog.wire` (KIP-595, KIP-630, KIP-853).
@@ -154,7 +154,7 @@ def control_type(key: Buffer | None) -> ControlType | None:
 
 
 def parse_control(record: Record) -> Marker | ControlMessage | None:
-    """What a record of a control batch says; None for a type newer than this table."""
+    """Decode a record of a control batch; None for a type newer than this table."""
     kind = control_type(record.key)
     if kind is None:
         return None

@@ -1,4 +1,4 @@
-"""Decompressing in pieces, and compressing them again: a batch of any size in memory that is known before it is touched.
+"""Decompressing in pieces, and compressing them again: a batch of any size in bounded memory, known in advance.
 
 `decompress_pieces` yields at most `PIECE_BYTES` at a time, of a snappy block that was decompressed whole. `memory_bytes` tells what it
 holds at once. The limits are those of `decompress`.
@@ -69,7 +69,7 @@ def memory_bytes(codec: Codec, data: Buffer, limit_bytes: int = DECOMPRESSED_BYT
 def decompress_pieces(
     codec: Codec, data: Buffer, limit_bytes: int = DECOMPRESSED_BYTES_MAX, ratio_max: int = RATIO_MAX
 ) -> Iterator[Buffer]:
-    """What `decompress` gives, in pieces. Raises DecodeError and TooLarge, as late as they are noticed."""
+    """The output of `decompress`, in pieces. Raises DecodeError and TooLarge, possibly after some pieces."""
     view = memoryview(data)
     left = limit = _limit(view, limit_bytes, ratio_max)
     if codec is Codec.NONE:
@@ -196,7 +196,7 @@ _PIECES: Final = {Codec.GZIP: _gzip_pieces, Codec.SNAPPY: _snappy_pieces, Codec.
 
 
 class Compressor:
-    """Compresses pieces into what `compress` would make of the whole, or nearly: its readers are the same."""
+    """Compresses pieces; readers of `compress` output can read the result, whose bytes may differ."""
 
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
@@ -207,7 +207,7 @@ class Compressor:
         self._is_begun = False
 
     def add(self, piece: Buffer) -> Buffer:
-        """What can be written of the pieces so far."""
+        """Compressed bytes available so far."""
         if self._gzip is not None:
             return self._gzip.compress(piece)
         if self._zstd is not None:

@@ -1,6 +1,6 @@
 """The one table of Kafka's APIs and their version ranges, at the level of Kafka 4.3.
 
-Keys 4 to 7 are retired. What a broker serves and advertises is its own decision; this is what the messages can say. The modules
+Keys 4 to 7 are retired. What a broker serves and advertises is its own decision; this table lists the message versions. The modules
 under `messages` load when a class of theirs is first asked for.
 """
 

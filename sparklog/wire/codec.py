@@ -42,6 +42,6 @@ def encode(message: Message, version: int) -> list[Chunk]:
 
 
 def undecodable(cls: type[Message], version: int, error: ValueError) -> DecodeError:
-    """A kernel's ValueError(reason, position) as the DecodeError that everybody else sees."""
+    """A kernel's ValueError(reason, position) as the DecodeError that callers see."""
     reason, position = error.args if len(error.args) == 2 else (str(error), -1)
     return DecodeError(f"{cls.__name__} v{version}: {reason}", position)

@@ -38,7 +38,7 @@ class Framer:
     """Cuts one stream into frames.
 
     Calls alternate: `buffer()`, the outside writes there, `received(n)`. Frames are writable and valid until `recycle()`, or the next
-    `buffer()` of any framer with the same shared buffer; whoever keeps one longer copies it. After a DecodeError the stream is lost.
+    `buffer()` of any framer with the same shared buffer; a caller that keeps one longer copies it. After a DecodeError the stream is lost.
     Framers that share `spares` give theirs back when the frame is done, or by `release` when the stream has ended before.
     """
 

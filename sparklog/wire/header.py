@@ -5,7 +5,7 @@
     reply    = correlation id i32, [tags from v1 on]
 
 A flexible API version has request header v2 and reply header v1. ApiVersions alone is answered with reply header v0 always, since
-its client does not know yet what the broker speaks (KIP-511).
+its client does not know yet which versions the broker supports (KIP-511).
 """
 
 import struct
@@ -24,7 +24,7 @@ M = TypeVar("M", bound=Message)
 
 
 class RequestHeader(Message):
-    """What stands before every request."""
+    """The header of every request."""
 
     versions: ClassVar = Versions(1, 2, flexible=2)
     api_key: Int16 = 0
@@ -34,7 +34,7 @@ class RequestHeader(Message):
 
 
 class ResponseHeader(Message):
-    """What stands before every reply."""
+    """The header of every reply."""
 
     versions: ClassVar = Versions(0, 1, flexible=1)
     correlation_id: Int32 = 0

@@ -33,7 +33,7 @@ class Pieces(Message):
         empty, encoded = _whole(encode(type(piece)(), self.version)), _whole(encode(piece, self.version))
         begin = self._count_at(empty) + len(self._count(count))
         element_bytes = encoded[begin : len(encoded) - self._rest_bytes]
-        self.elements.append(element_bytes)  # in pieces, so that what a client has read of it is free
+        self.elements.append(element_bytes)  # in pieces, so that memory of pieces already sent is freed
         self.size += len(element_bytes)
         self.count += count
 

@@ -1,4 +1,4 @@
-"""What consumers tell each other through a classic group of protocol type `consumer`: a member's subscription, and its assignment.
+"""Subscription and assignment of a member: consumers exchange them through a classic group of protocol type `consumer`.
 
     version   int16   0 to 3
     fields            never flexible
@@ -23,7 +23,7 @@ class TopicPartitions(Message):
 
 
 class ConsumerProtocolSubscription(Message):
-    """What a member wants; v1 adds what it owns (KIP-429), v2 since which generation (KIP-792), v3 where it stands (KIP-881)."""
+    """A member's topics; v1 adds its owned partitions (KIP-429), v2 their generation (KIP-792), v3 the member's rack (KIP-881)."""
 
     versions: ClassVar = Versions(0, 3)
 
@@ -80,7 +80,7 @@ class StickyUserData(Message):
 
 
 class CooperativeUserData(Message):
-    """What Java's cooperative-sticky assignor keeps in a subscription, for leaders that do not know v2 of it."""
+    """User data of Java's cooperative-sticky assignor in a subscription, for leaders that do not support v2."""
 
     versions: ClassVar = Versions(0, 0)
 

@@ -1,4 +1,4 @@
-"""Removes the access rules that match filters, and answers with what was removed."""
+"""Removes the access rules that match filters, and returns the removed rules."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""Delegation tokens by owner; null owners mean all. v3 tells who asked for a token."""
+"""Delegation tokens by owner; null owners mean all. v3 adds the requester of a token."""
 
 from typing import Annotated, ClassVar
 

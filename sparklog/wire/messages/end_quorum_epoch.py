@@ -1,4 +1,4 @@
-"""A raft leader resigns and says who should follow it, best first (KIP-595)."""
+"""A raft leader resigns and names its preferred successors, best first (KIP-595)."""
 
 from typing import Annotated, ClassVar
 

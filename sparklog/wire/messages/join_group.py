@@ -1,4 +1,4 @@
-"""A member enters a classic group and waits for the others; the leader learns who they are.
+"""A member enters a classic group and waits for the others; the leader receives the member list.
 
 v4 makes a new member ask twice, with the id that it was given in between (MEMBER_ID_REQUIRED); v5 knows static members, v8 reasons.
 """

@@ -1,4 +1,4 @@
-"""Forgets what a group has committed for partitions that it is not subscribed to."""
+"""Deletes a group's committed offsets for partitions that it is not subscribed to."""
 
 from typing import ClassVar
 
