@@ -1,7 +1,8 @@
-"""A client that is told by a generator what to do next: it yields a request, and is sent the answer, or None where there was none.
+"""A client driven by a generator, which yields a request and receives the response, or None without one.
 
-steps ── Ask ──► delay ──► the broker ──► delay ──► answer ──► steps          the first delay may be so long that nobody waits any more:
-                                                                              the request arrives all the same, behind younger ones
+    steps ── Ask ──► delay ──► the broker ──► delay ──► response ──► steps
+
+The first delay may exceed the client's timeout: the request still arrives, behind younger ones.
 """
 
 from collections.abc import Generator
