@@ -30,7 +30,7 @@ _NO_BROKERS = (
 
 
 class WhenLost(Enum):
-    """What a read does when records it needs are gone from the log."""
+    """Behavior of a read whose records are gone from the log."""
 
     FAIL = "true"
     WARN = "warn"
@@ -60,7 +60,7 @@ class NoMatch(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What is known of one option besides its value."""
+    """The definition of one option."""
 
     name: str
     parse: Callable[[str], object]
@@ -409,7 +409,7 @@ class Options:
         return self.starting_offsets_by_timestamp_strategy is NoMatch.ERROR
 
     def for_load(self) -> "Options":
-        """Checks what any read needs, batch or stream, which Spark does not tell when a frame is loaded; returns itself.
+        """Checks the options any read needs, batch or stream (Spark does not say which at load); returns itself.
 
         Options that name a topic to write to may be those of a view that is never read.
         """
@@ -418,7 +418,7 @@ class Options:
         return self
 
     def for_batch_read(self) -> "Options":
-        """Checks what a batch read needs and must not have; returns itself."""
+        """Checks options required or forbidden in a batch read; returns itself."""
         self._require_one_subscription()
         start = self.start
         if start == LATEST or (isinstance(start, ByOffset) and _names(start, positions.LATEST_OFFSET)):
@@ -429,7 +429,7 @@ class Options:
         return self
 
     def for_stream_read(self) -> "Options":
-        """Checks what a stream needs and must not have; returns itself."""
+        """Checks options required or forbidden in a stream; returns itself."""
         self._require_one_subscription()
         if self.end is not None:
             raise SettingsError(f"option {self.end_option!r} is for batch reads; a stream that ends has .trigger(availableNow=True)")
@@ -438,7 +438,7 @@ class Options:
         return self
 
     def _check_together(self) -> None:
-        """What must hold between options in every use of them."""
+        """Checks rules between options that hold in every use."""
         named = self._subscriptions()
         if len(named) > 1:
             raise SettingsError(f"options {' and '.join(map(repr, named))} exclude each other: give one")

@@ -127,7 +127,7 @@ class Readers:
         assert code in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE), code
         limit, found = start, []
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
-            limit = -1  # positions went back: records read before no longer bound the next read
+            limit = -1  # records read before are gone: offsets went back
         elif told.records:
             assert isinstance(told.records, bytes | memoryview)
             records = memoryview(told.records)
@@ -139,7 +139,7 @@ class Readers:
         return Poll(name, partition, is_committed, start, limit, tuple(found), asked_us, self._clock.now.mono_us)
 
     def offset(self, group: str, partition: TopicPartition, *, is_stable: bool) -> Generator[Ask | int, Message | None, OffsetRead | None]:
-        """The committed offset of a group; None without a response, or for a retriable error."""
+        """The committed offset of a group; None without a response, or for an error other than UNSTABLE_OFFSET_COMMIT."""
         asked = OffsetFetchRequestGroup(
             group, topics=[OffsetFetchRequestTopics(name=partition.topic, partition_indexes=[partition.partition])]
         )
