@@ -252,7 +252,7 @@ class Options:
         "failOnDataLoss",
         _when_lost,
         WhenLost.FAIL,
-        "what happens when records a read needs are gone from the log: `true` fails, `warn` (or `false`) goes on with what is left and"
+        "behavior when records a read needs are gone from the log: `true` fails, `warn` (or `false`) goes on with the rest and"
         " warns, `skip` goes on; a stream records the number of offsets it lost in its offset, under `lost`",
         default_text="`true`",
     )
@@ -278,7 +278,7 @@ class Options:
         "valueFormat",
         _word(Format),
         Format.BINARY,
-        "what values are: `binary`, `string`, `json`, `avro` or `protobuf` (the last two need `sparklog[formats]`); the column `value` then"
+        "the format of values: `binary`, `string`, `json`, `avro` or `protobuf` (the last two need `sparklog[formats]`); the column `value` then"
         " has the type of their schema",
         default_text="`binary`",
     )
@@ -306,7 +306,7 @@ class Options:
         "mode",
         _word(Mode),
         None,
-        "what becomes of a record that cannot be decoded: `permissive` makes it null and puts its bytes and the reason into the column"
+        "handling of a record that cannot be decoded: `permissive` makes it null and puts its bytes and the reason into the column"
         " `_corrupt`, `failfast` fails the query",
         default_text="`permissive`",
     )
@@ -317,7 +317,7 @@ class Options:
         "delivery",
         _word(Guarantee),
         None,
-        "`exactly_once`: a batch is read as a whole and once, by whoever reads read-committed; `at_least_once`: what is tried again may be"
+        "`exactly_once`: read_committed readers get each batch atomically and once; `at_least_once`: records that are retried may be"
         " there twice",
         default_text="`exactly_once` for streams, and for batches with `txnAppId`; else `at_least_once`",
     )

@@ -1,4 +1,4 @@
-"""What DescribeConfigs answers: every key of a resource, its value, and where the value comes from."""
+"""Responses to DescribeConfigs: every key of a resource, its value, and the source of the value."""
 
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
@@ -78,7 +78,7 @@ class ConfigRow(msgspec.Struct, frozen=True):
 
     @property
     def is_default(self) -> bool:
-        """Whether nobody has set the key."""
+        """Whether the key is not set."""
         return self.source is Source.DEFAULT
 
 
@@ -107,7 +107,7 @@ def describe_broker(layers: Layers) -> list[ConfigRow]:
 
 
 def describe_cluster(layers: Layers) -> list[ConfigRow]:
-    """The rows of what was set for the whole cluster while it runs, in alphabetical order, and of nothing else."""
+    """The rows of the dynamic cluster-wide settings only, in alphabetical order."""
     return [_cluster_row(name, layers.cluster[name]) for name in sorted(layers.cluster)]
 
 
