@@ -1,8 +1,11 @@
 """Spark's data source `sparklog`: topics as tables and streams, Arrow both ways, no JAR.
 
-It knows the client and the record format, and Spark's Python data source API; it never knows the server. `options`,
-`offsets` and `plan` are pure and are tested without Spark. `batch_reader` and `stream_reader` query brokers and
-plan, `readers` and `writers` move columns on the executors; `source` is the entry point for Spark. Read `plan.py` first, then `stream_reader.py`.
+It knows the client and the record format, and Spark's Python data source API; it never knows the server.
+`options`,
+`offsets` and `plan` are pure and are tested without Spark. `batch_reader` and `stream_reader` query brokers
+and
+plan, `readers` and `writers` move columns on the executors; `source` is the entry point for Spark. Read
+`plan.py` first, then `stream_reader.py`.
 
 Importing this package imports neither pyspark nor pyarrow.
 """

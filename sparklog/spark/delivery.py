@@ -84,7 +84,9 @@ class Delivery(Protocol):
         """The message of a task without rows."""
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
-        """Commit the records that the messages describe; `batch_id` is `NO_BATCH` outside a stream. Idempotent per batch."""
+        """Commit the records that the messages describe; `batch_id` is `NO_BATCH` outside a stream.
+        Idempotent per batch.
+        """
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
         """Make it not count, unless it was committed: Spark calls this with the same messages when `commit` raised."""

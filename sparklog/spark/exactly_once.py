@@ -50,7 +50,8 @@ class Job(NamedTuple):
 
 @dataclass
 class SinkWritten(WriterCommitMessage):
-    """The records written by one attempt of a task; `transaction` is open and holds them, None without records.
+    """The records written by one attempt of a task; `transaction` is open and holds them, None without
+    records.
 
     `ends` are the offsets after its last records, by topic and partition.
     """

@@ -278,8 +278,8 @@ class Options:
         "valueFormat",
         _word(Format),
         Format.BINARY,
-        "the format of values: `binary`, `string`, `json`, `avro` or `protobuf` (the last two need `sparklog[formats]`); the column `value` then"
-        " has the type of their schema",
+        "format of values: `binary`, `string`, `json`, `avro` or `protobuf` (the last two need `sparklog[formats]`); the column `value`"
+        " then has the type of their schema",
         default_text="`binary`",
     )
     value_schema: str | None = _option(
@@ -409,7 +409,8 @@ class Options:
         return self.starting_offsets_by_timestamp_strategy is NoMatch.ERROR
 
     def for_load(self) -> "Options":
-        """Checks the options any read needs, batch or stream (Spark does not say which at load); returns itself.
+        """Checks the options any read needs, batch or stream (Spark does not say which at load); returns
+        itself.
 
         Options that name a topic to write to may be those of a view that is never read.
         """

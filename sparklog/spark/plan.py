@@ -187,7 +187,9 @@ def ranges_between(start: StreamOffset, end: StreamOffset, earliest: PartitionOf
 
 
 def ranges_of(start: PartitionOffsets, end: PartitionOffsets, ids: Mapping[str, Uuid]) -> list[OffsetRange]:
-    """The ranges of a batch read from `start` to `end`, of topics with these ids, without empty ones, in order of partition."""
+    """The ranges of a batch read from `start` to `end`, of topics with these ids, without empty ones, in
+    order of partition.
+    """
     for tp in sorted(start):
         if start[tp] > end[tp]:
             raise SettingsError(f"{tp}: startingOffsets {start[tp]} lies beyond the end of the read at offset {end[tp]}")

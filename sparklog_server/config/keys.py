@@ -56,7 +56,9 @@ class Synonym(msgspec.Struct, frozen=True):
 
 
 class Key(msgspec.Struct, frozen=True):
-    """One setting: its name, allowed values and description. Bounds are closed; only words in `choices` are allowed."""
+    """One setting: its name, allowed values and description. Bounds are closed; only words in `choices` are
+    allowed.
+    """
 
     name: str
     kind: Kind

@@ -1,4 +1,5 @@
-"""The settings of a broker by layer: static, dynamic cluster-wide and dynamic per broker, and the effective values.
+"""The settings of a broker by layer: static, dynamic cluster-wide and dynamic per broker, and the effective
+values.
 
     default ◄ file and `--set` ◄ cluster-wide, while running ◄ this broker, while running
 
@@ -41,7 +42,9 @@ DYNAMIC_ONLY: dict[str, tuple[Key, str]] = {
 
 
 class Layers(msgspec.Struct, frozen=True, kw_only=True):
-    """One broker's settings by layer; `effective` merges them. Build it by `of`, or by `kept` from checked layers."""
+    """One broker's settings by layer; `effective` merges them. Build it by `of`, or by `kept` from checked
+    layers.
+    """
 
     static: BrokerSettings
     cluster: Mapping[str, str]
@@ -52,7 +55,9 @@ class Layers(msgspec.Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def of(static: BrokerSettings, *, cluster: Mapping[str, str] | None = None, broker: Mapping[str, str] | None = None) -> "Layers":
-        """The layers and their effective settings; raises SettingsError if individually valid values contradict each other."""
+        """The layers and their effective settings; raises SettingsError if individually valid values
+        contradict each other.
+        """
         cluster, broker = _changeable(cluster or {}, Update.CLUSTER_WIDE), _changeable(broker or {}, Update.PER_BROKER)
         effective = _effective(static, cluster, broker) if cluster or broker else static
         check_cordoned(effective)
@@ -69,7 +74,9 @@ class Layers(msgspec.Struct, frozen=True, kw_only=True):
             return Layers(static=static, cluster=cluster, broker=broker, effective=static, conflict=str(error))
 
     def text(self, name: str) -> str | None:
-        """The effective value of a broker key, as Kafka writes it; None without a value, and for unknown keys."""
+        """The effective value of a broker key, as Kafka writes it; None without a value, and for unknown
+        keys.
+        """
         key = dynamic_key(name)
         if key is None:
             return None

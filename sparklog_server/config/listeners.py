@@ -123,7 +123,9 @@ def parse_listeners(key: str, texts: tuple[str, ...], protocols: dict[str, str])
 
 
 def check_reachable(listeners: tuple[Listener, ...], advertised: tuple[Listener, ...], *, is_insecure_allowed: bool) -> None:
-    """Refuse addresses that no client could use or that admit unauthenticated clients; raises SettingsError with the remedy."""
+    """Refuse addresses that no client could use or that admit unauthenticated clients; raises SettingsError
+    with the remedy.
+    """
     names = {listener.name for listener in listeners}
     for listener in advertised:
         if listener.name not in names:

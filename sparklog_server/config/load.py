@@ -1,6 +1,7 @@
 """Sources of settings: a properties file as Kafka reads it, and single settings from the command line.
 
-An error names the key, the value, the allowed values, and the file and line. A key without effect causes a warning.
+An error names the key, the value, the allowed values, and the file and line. A key without effect causes a
+warning.
 """
 
 from collections.abc import Iterable, Mapping
@@ -35,7 +36,8 @@ def load(
     defaults: Mapping[str, str] | None = None,
     is_insecure_allowed: bool = False,
 ) -> Loaded:
-    """The settings of a file (if any) and of `key=value` assignments, which override it; both override `defaults`.
+    """The settings of a file (if any) and of `key=value` assignments, which override it; both override
+    `defaults`.
 
     Raises SettingsError.
     """

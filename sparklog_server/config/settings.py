@@ -173,7 +173,9 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     connections_max_idle_ms: Annotated[
         int, _long("connections.max.idle.ms", "How long a connection may stay silent before it is closed; negative is for ever.")
     ] = 600_000
-    fetch_max_bytes: Annotated[int, _int("fetch.max.bytes", "The most bytes in a Fetch response, also where the request allows more.", 1024)] = 57_671_680
+    fetch_max_bytes: Annotated[
+        int, _int("fetch.max.bytes", "The most bytes in a Fetch response, also where the request allows more.", 1024)
+    ] = 57_671_680
     max_incremental_fetch_session_cache_slots: Annotated[
         int, _int("max.incremental.fetch.session.cache.slots", "How many incremental fetch sessions are remembered.", 0)
     ] = 1000

@@ -326,9 +326,11 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def kept(defaults: "TopicSettings", overrides: Mapping[str, str]) -> "TopicSettings":
-        """The settings of a topic whose overrides were checked when they were set, perhaps by another release or against other defaults.
+        """The settings of a topic whose overrides were checked when they were set, perhaps by another release
+        or against other defaults.
 
-        Overrides unknown to this release are left out; two that now contradict each other both apply, as in Kafka.
+        Overrides unknown to this release are left out; two that now contradict each other both apply, as in
+        Kafka.
         """
         changes: dict[str, Any] = {}
         for name, text in overrides.items():

@@ -7,7 +7,8 @@
             └─► limit of its address exceeded ──► closed
 
 The number of slots is `max.connections`, or the number of descriptors available to connections. With several
-listeners, client listeners leave `sparklog.inter.broker.connections.reserve` slots to the inter-broker listener,
+listeners, client listeners leave `sparklog.inter.broker.connections.reserve` slots to the inter-broker
+listener,
 whose connections are never evicted.
 """
 

@@ -4,8 +4,10 @@
     file slices     sendfile, at most 1 MiB per turn; small ones are read into memory and gathered
     cold slices     a job first reads pages that are not in the page cache: the loop never waits for a disk
 
-A connection has no buffers: an idle one is this object and its socket. Reading stops while the broker has muted
-the session, while more than `Owner.unsent_bytes_max` bytes are unsent, and when the session is about to close.
+A connection has no buffers: an idle one is this object and its socket. Reading stops while the broker has
+muted
+the session, while more than `Owner.unsent_bytes_max` bytes are unsent, and when the session is about to
+close.
 """
 
 import errno
@@ -64,8 +66,10 @@ class OpenFile(Protocol):
 class Connection:
     """A non-blocking socket and its unsent chunks.
 
-    `_waiting` begins with the first unsent byte: a partly sent chunk is replaced by its rest, and its `_sent_bytes`
-    stay in memory. `_waiting_bytes` is the number of unsent bytes, `_sliced_bytes` those of them in slices. A closed
+    `_waiting` begins with the first unsent byte: a partly sent chunk is replaced by its rest, and its
+    `_sent_bytes`
+    stay in memory. `_waiting_bytes` is the number of unsent bytes, `_sliced_bytes` those of them in slices. A
+    closed
     connection sends and receives nothing, and has called `Owner.lost` exactly once.
     """
 
@@ -235,7 +239,9 @@ class Connection:
         self._settle(has_sent=self._waiting_bytes < waiting_bytes)
 
     def _send_first(self) -> int:
-        """Send the first slice or the gathered chunks; returns the cost to the turn's budget: all once the socket is full."""
+        """Send the first slice or the gathered chunks; returns the cost to the turn's budget: all once the
+        socket is full.
+        """
         first = self._waiting[0]
         if isinstance(first, FileSlice) and first.length > GATHERED_SLICE_BYTES_MAX:
             return self._send_slice(first)

@@ -1,4 +1,5 @@
-"""Choice of the connection that a new one evicts: the longest idle, never one with a request in flight whose peer is there.
+"""Choice of the connection that a new one evicts: the longest idle, never one with a request in flight whose
+peer is there.
 
     connections ─► sorted by when they were last active ─► looked at in this order, each once ─► sorted anew when all have been looked at
 

@@ -16,7 +16,8 @@ _SCHED_SETATTR: Final = {"x86_64": 314, "aarch64": 274, "riscv64": 274}.get(os.u
 _SCHED_ATTR: Final = struct.Struct("<IIQiIQQQ")  # size, policy, flags, nice, priority, runtime, deadline, period
 _SLICE_NS_MAX: Final = 100_000_000
 _PAGE_BYTES: Final = os.sysconf("SC_PAGESIZE")
-# Keeps the GIL: a call takes a microsecond or two, and a thread that releases it may wait for a job to return it.
+# Keeps the GIL: a call takes a microsecond or two, and a thread that releases it may wait for a job to return
+# it.
 _libc: Final = ctypes.PyDLL(None, use_errno=True)
 _libc_without_gil: Final = ctypes.CDLL(None)
 # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of glibc: the memory of a large frame is kept for the next one. Given back and asked for again with
@@ -76,7 +77,8 @@ def lengthen_slice() -> None:
 
 
 def count_cached(descriptor: int, position: int, length: int) -> tuple[int, int] | None:
-    """(pages of `[position, position + length)` in the page cache or on their way there, pages in all); None without cachestat.
+    """(pages of `[position, position + length)` in the page cache or on their way there, pages in all); None
+    without cachestat.
 
     Unlike a read that must not wait, asking begins none (cachestat, Linux 6.5).
     """

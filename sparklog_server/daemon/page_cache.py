@@ -1,7 +1,8 @@
 """Whether a range of a file can be read without waiting for the disk, and how to make it so.
 
 Linux counts the pages (cachestat), and preadv2 with RWF_NOWAIT reports whether a read would wait. preadv2 alone
-is not enough, because it starts read-ahead: 8 MiB on some disks. Where neither call exists, every range counts as
+is not enough, because it starts read-ahead: 8 MiB on some disks. Where neither call exists, every range
+counts as
 resident.
 """
 
@@ -15,9 +16,9 @@ from sparklog_server.daemon.linux import count_cached
 
 # The kernel reads ahead in steps of at least this, so between two probes it has left no hole.
 PROBE_STEP_BYTES: Final = 128 << 10
-# A system call is not always interrupted for somebody who waits for the processor: this much takes about 10 us.
+# A system call is not always preempted for a waiting thread: this much takes about 10 us.
 READ_STEP_BYTES: Final = 256 << 10
-# Further than what the kernel reads ahead by itself.
+# Further than the kernel's own read-ahead.
 COLD_BEYOND_BYTES: Final = 20 << 20
 NOWAIT: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
 

@@ -186,7 +186,9 @@ class Pump:
         return self._counts[listener]
 
     def hears_others(self) -> bool:
-        """Whether a session that reads nothing cold was active lately: cold reads must not delay it. Thread-safe."""
+        """Whether a session that reads nothing cold was active lately: cold reads must not delay it. Thread-
+        safe.
+        """
         return time.monotonic_ns() // 1000 < self._hears_until_us
 
     def run(self, job: Job, done: Done) -> None:

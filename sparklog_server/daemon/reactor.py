@@ -1,12 +1,15 @@
 """The event loop: one epoll, one wake-up descriptor, and calls posted by other threads.
 
-A turn costs one system call. Events are level-triggered: unfinished work is reported again, so a callback may do
+A turn costs one system call. Events are level-triggered: unfinished work is reported again, so a callback may
+do
 little and return, and every socket gets its turn.
 
 A sleeping processor wakes slowly: 40 us on the virtual machines where this was measured, more than a whole
 request. While recent waits were short (a client sends its next request as soon as it has its response), the
-reactor polls for a short time before it sleeps, and yields the processor to other threads. It does not poll where
-waits are long, nor where each wait is ended by another descriptor: with a thousand idle clients, the last event
+reactor polls for a short time before it sleeps, and yields the processor to other threads. It does not poll
+where
+waits are long, nor where each wait is ended by another descriptor: with a thousand idle clients, the last
+event
 does not predict the next.
 """
 
@@ -129,7 +132,8 @@ class Reactor:
     def turn(self, timeout_s: float | None) -> None:
         """Wait until something is ready, at most so long (None: for ever), and call its callbacks.
 
-        An event of a descriptor that was forgotten within the turn is dropped, also where a new connection reuses its number.
+        An event of a descriptor that was forgotten within the turn is dropped, also where a new connection
+        reuses its number.
         """
         found = self._wait(timeout_s)
         waited, self._passed_over = self._passed_over, {}
@@ -158,7 +162,8 @@ class Reactor:
                 os.sched_yield()
                 before_ns, asked_ns = asked_ns, time.monotonic_ns()
                 if asked_ns - before_ns > CROWDED_NS:
-                    # Other threads want the processor: a sleeping thread gets it back at its event, a yielding one later.
+                    # Other threads want the processor: a sleeping thread gets it back at its event, a
+                    # yielding one later.
                     self._alone_from_ns = asked_ns + CROWDED_FOR_NS
                     asked_ns += AWAKE_NS
                 ready = self._poll.wait(0)

@@ -1,6 +1,8 @@
-"""The sockets of the resolver: a client of this cluster, on the reactor, connected only while it has requests.
+"""The sockets of the resolver: a client of this cluster, on the reactor, connected only while it has
+requests.
 
-call_soon ─► turn ─► resolver.asks ─► by broker: look up, connect, handshake, send ─► answers ─► resolver.replied ─► next requests
+call_soon ─► turn ─► resolver.asks ─► by broker: look up, connect, handshake, send ─► answers ─►
+resolver.replied ─► next requests
 """
 
 import socket

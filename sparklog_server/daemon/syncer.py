@@ -1,6 +1,7 @@
 """Makes files durable beside the loop: one thread per log directory and one for the metadata log.
 
-Each directory has its own queue, so a slow disk does not delay the others. The broker groups syncs: it has one
+Each directory has its own queue, so a slow disk does not delay the others. The broker groups syncs: it has
+one
 sync in flight per directory, and records appended meanwhile go into the next.
 """
 

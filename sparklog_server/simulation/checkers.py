@@ -1,4 +1,5 @@
-"""Anomalies in a history of transactions, also with crashes; pure, so that they apply to simulated and real brokers.
+"""Anomalies in a history of transactions, also with crashes; pure, so that they apply to simulated and real
+brokers.
 
     duplicate            a value at two offsets
     inconsistent         two values at one offset, or a value not at its acknowledged offset
@@ -19,7 +20,8 @@
     twice-consumed       two committed transactions consumed the same records of a partition for a group, or left
                          records out between them
 
-Kafka does not isolate the writes of concurrent transactions: their records interleave in either order, so a write
+Kafka does not isolate the writes of concurrent transactions: their records interleave in either order, so a
+write
 cycle among them is not an anomaly.
 """
 
@@ -61,7 +63,9 @@ def check(history: History) -> list[Anomaly]:
 
 
 class _Facts:
-    """The history and its derived facts: the writer of each value, the final log, and the outcome of unknown transactions."""
+    """The history and its derived facts: the writer of each value, the final log, and the outcome of unknown
+    transactions.
+    """
 
     def __init__(self, history: History) -> None:
         self.history = history
@@ -86,7 +90,9 @@ class _Facts:
         return txn.number in self.numbers_read
 
     def open_until(self, txn: Transaction) -> int:
-        """The time until which it was certainly open: no request for its end or for its transactional id, and no timeout."""
+        """The time until which it was certainly open: no request for its end or for its transactional id, and
+        no timeout.
+        """
         fences = [
             max(one.asked_us, txn.begun_us)
             for one in self.initialized[txn.transactional_id]
@@ -270,7 +276,9 @@ def _offset_missed(facts: _Facts, read: OffsetRead, owners: list[tuple[Transacti
 
 
 def _offsets_in_the_end(facts: _Facts) -> Iterator[Anomaly]:
-    """A group's offsets are those of its last committed transaction, and are committed atomically with its records."""
+    """A group's offsets are those of its last committed transaction, and are committed atomically with its
+    records.
+    """
     last: dict[tuple[str, TopicPartition], tuple[int, Transaction]] = {}
     for txn in facts.history.transactions:
         for commit in txn.commits if facts.is_committed(txn) else ():

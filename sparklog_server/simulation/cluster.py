@@ -1,6 +1,7 @@
 """Nodes without a machine: a real `Broker` on a disk in memory, in virtual time, killed and started at will.
 
-Events replace the daemon's sockets and threads: a sync or a job returns after a delay drawn from the seed, so a
+Events replace the daemon's sockets and threads: a sync or a job returns after a delay drawn from the seed, so
+a
 crash may fall between any two effects. The client's connection collects replies, whole frames in order.
 """
 
@@ -78,7 +79,8 @@ class SimulatedConnection:
 
 
 class SimulatedNode:
-    """One broker process: `start`, `kill` (with a crash of the disk, as at a power cut), `stop`, and `pause` until `resume`.
+    """One broker process: `start`, `kill` (with a crash of the disk, as at a power cut), `stop`, and `pause`
+    until `resume`.
 
     It runs `broker_class`: a class with a planted fault tests whether the checkers find that fault.
     """
@@ -128,7 +130,9 @@ class SimulatedNode:
         self._carry_out(self.broker.start(self._clock.now))
 
     def kill(self, *, is_power_cut: bool = True) -> None:
-        """Cut the power: the process ends, and the disk keeps synced bytes and some of the rest; or kill only the process."""
+        """Cut the power: the process ends, and the disk keeps synced bytes and some of the rest; or kill only
+        the process.
+        """
         self._end()
         if is_power_cut:
             self.disk.crash(self._random)

@@ -25,7 +25,9 @@ _CHANGING = frozenset(("append", "truncate", "replace", "rename", "remove", "mkd
 
 
 class _Content:
-    """The bytes of one file. `[0, durable)` survives a crash; `cut_off` holds the durable bytes that an unsynced truncation removed."""
+    """The bytes of one file. `[0, durable)` survives a crash; `cut_off` holds the durable bytes that an
+    unsynced truncation removed.
+    """
 
     __slots__ = ("cut_off", "durable", "live")
 
@@ -133,8 +135,10 @@ _UNBOUNDED_BYTES = 1 << 40
 class SimulatedDisk:
     """Files in memory.
 
-    `capacity_bytes` bounds the sum of file sizes; `fault` may fail any call; while `is_read_only` every change is
-    refused. All may be set at any time. Invariant: after a crash, each name in `_durable` has the file it maps to,
+    `capacity_bytes` bounds the sum of file sizes; `fault` may fail any call; while `is_read_only` every
+    change is
+    refused. All may be set at any time. Invariant: after a crash, each name in `_durable` has the file it
+    maps to,
     of which only synced bytes are certain.
     """
 

@@ -1,4 +1,5 @@
-"""Requests of clients and their responses, as in Jepsen's Kafka workload; `checkers` looks for anomalies in them.
+"""Requests of clients and their responses, as in Jepsen's Kafka workload; `checkers` looks for anomalies in
+them.
 
 Every record has a unique value, and every offset committed within a transaction names the transaction in its
 metadata, so each read identifies its writer. Times are microseconds of one clock. The result of an unanswered
@@ -66,10 +67,13 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class Initialized:
-    """The request of an incarnation for its producer id; every earlier incarnation is fenced from `told_us` on.
+    """The request of an incarnation for its producer id; every earlier incarnation is fenced from `told_us`
+    on.
 
-    It may fence from `asked_us` on; at any later time if `is_doubtful`, since an unanswered request may arrive late.
-    One that is not `is_first` raised its own epoch: even if it is already fenced, it ends the open transaction of a
+    It may fence from `asked_us` on; at any later time if `is_doubtful`, since an unanswered request may
+    arrive late.
+    One that is not `is_first` raised its own epoch: even if it is already fenced, it ends the open
+    transaction of a
     younger one, as in Kafka.
     """
 
@@ -97,7 +101,9 @@ class Poll:
 
 @dataclass(frozen=True, slots=True)
 class OffsetRead:
-    """A group's committed offset: (offset, number of the transaction), None without one; `is_unstable` while it is undecided."""
+    """A group's committed offset: (offset, number of the transaction), None without one; `is_unstable` while
+    it is undecided.
+    """
 
     group: str
     partition: TopicPartition

@@ -48,7 +48,7 @@ class Line:
 
     def _go_on(self, told: Message | None, number: int) -> None:
         if number != self._number:
-            return  # nobody waits for that any more
+            return  # the client no longer waits for this response
         self._number += 1
         try:
             step = self._steps.send(told)
@@ -80,5 +80,5 @@ class Line:
 
     def _give_up(self, number: int) -> None:
         if number == self._number:
-            self._connection = None  # and whatever is still under way on it arrives
+            self._connection = None  # requests in flight on it still arrive
             self._go_on(None, number)

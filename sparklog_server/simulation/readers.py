@@ -1,4 +1,6 @@
-"""Clients that read, read_committed or read_uncommitted, and fetch offsets of groups; the history records their responses."""
+"""Clients that read, read_committed or read_uncommitted, and fetch offsets of groups; the history records
+their responses.
+"""
 
 from collections.abc import Callable, Generator
 from random import Random
@@ -139,7 +141,9 @@ class Readers:
         return Poll(name, partition, is_committed, start, limit, tuple(found), asked_us, self._clock.now.mono_us)
 
     def offset(self, group: str, partition: TopicPartition, *, is_stable: bool) -> Generator[Ask | int, Message | None, OffsetRead | None]:
-        """The committed offset of a group; None without a response, or for an error other than UNSTABLE_OFFSET_COMMIT."""
+        """The committed offset of a group; None without a response, or for an error other than
+        UNSTABLE_OFFSET_COMMIT.
+        """
         asked = OffsetFetchRequestGroup(
             group, topics=[OffsetFetchRequestTopics(name=partition.topic, partition_indexes=[partition.partition])]
         )

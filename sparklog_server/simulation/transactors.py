@@ -1,4 +1,6 @@
-"""Clients that write and consume in transactions, of version 1 or 2, each record with a unique value; the history records their requests."""
+"""Clients that write and consume in transactions, of version 1 or 2, each record with a unique value; the
+history records their requests.
+"""
 
 from collections.abc import Callable, Generator
 from random import Random
@@ -69,7 +71,9 @@ class Transactor:
         self._is_fenced = False
 
     def life(self, transactions: int) -> Steps:
-        """Initialize the producer id, then write so many transactions, until a younger incarnation fences this one."""
+        """Initialize the producer id, then write so many transactions, until a younger incarnation fences
+        this one.
+        """
         asked_us = self._now_us
         if not (yield from self._init(asked_us, is_new=True)):
             return
@@ -112,7 +116,8 @@ class Transactor:
             yield random.randint(50_000, 1_500_000)  # it is paused
         yield from self._end(txn, is_commit=is_sound and random.random() < 0.75)
         if not self._is_fenced and (not is_sound or (self._is_doubtful and not self._is_v2)):
-            # The sequences have a gap; and in version 1 only a new epoch keeps requests in flight out of the next transaction.
+            # The sequences have a gap; and in version 1 only a new epoch keeps requests in flight out of the
+            # next transaction.
             yield from self._init(self._now_us, is_new=False)
 
     def _send(self, txn: Transaction) -> Done:
@@ -163,7 +168,9 @@ class Transactor:
         return code is ErrorCode.NONE
 
     def _end(self, txn: Transaction, *, is_commit: bool) -> Steps:
-        """Request the end until a response arrives. The outcome of a commit without a clear response is unknown."""
+        """Request the end until a response arrives. The outcome of a commit without a clear response is
+        unknown.
+        """
         if not self._is_started and not self._added:
             return  # the coordinator knows nothing of it
         txn.ended_us = self._now_us

@@ -15,7 +15,9 @@ class Format(Enum):
 
 
 class Mode(Enum):
-    """Handling of a record that cannot be decoded: a null and an entry in `_corrupt`, or failure of the query."""
+    """Handling of a record that cannot be decoded: a null and an entry in `_corrupt`, or failure of the
+    query.
+    """
 
     PERMISSIVE = "permissive"
     FAILFAST = "failfast"
