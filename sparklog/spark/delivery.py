@@ -85,7 +85,7 @@ class Delivery(Protocol):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
         """Commit the records that the messages describe; `batch_id` is `NO_BATCH` outside a stream.
-        Idempotent per batch.
+        May be called again for the same batch.
         """
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:

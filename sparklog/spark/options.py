@@ -409,8 +409,7 @@ class Options:
         return self.starting_offsets_by_timestamp_strategy is NoMatch.ERROR
 
     def for_load(self) -> "Options":
-        """Checks the options any read needs, batch or stream (Spark does not say which at load); returns
-        itself.
+        """Checks the options that any read needs, batch or stream, and returns itself.
 
         Options that name a topic to write to may be those of a view that is never read.
         """

@@ -2,8 +2,7 @@
 
 Linux counts the pages (cachestat), and preadv2 with RWF_NOWAIT reports whether a read would wait. preadv2 alone
 is not enough, because it starts read-ahead: 8 MiB on some disks. Where neither call exists, every range
-counts as
-resident.
+counts as resident.
 """
 
 import errno
