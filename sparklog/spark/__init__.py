@@ -1,8 +1,11 @@
 """Spark's data source `sparklog`: topics as tables and streams, Arrow both ways, no JAR.
 
-It knows the client and the record format, and Spark's Python data source API; it never knows the server. What is decided without asking
-anybody is pure and is tested without Spark: `options`, `offsets`, `plan`. `batch_reader` and `stream_reader` ask brokers and plan,
-`readers` and `writers` move columns on the executors; `source` is where Spark enters. Read `plan.py` first, then `stream_reader.py`.
+It knows the client and the record format, and Spark's Python data source API; it never knows the server.
+`options`,
+`offsets` and `plan` are pure and are tested without Spark. `batch_reader` and `stream_reader` query brokers
+and
+plan, `readers` and `writers` move columns on the executors; `source` is the entry point for Spark. Read
+`plan.py` first, then `stream_reader.py`.
 
 Importing this package imports neither pyspark nor pyarrow.
 """
@@ -33,7 +36,7 @@ def register(spark: "SparkSession") -> None:
     try:
         spark.dataSource.register(SparklogSource if has_tables else SparklogSourceWithoutTables)
     except AnalysisException as error:
-        # Spark 4.0 lets nobody register again what it found by itself, which is this very source.
+        # Spark 4.0 refuses to register a source again that it discovered itself, as it does this one.
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
 

@@ -1,4 +1,4 @@
-"""What is kept between tasks: Spark uses a Python worker for one task after another, and a connection costs more than a small read.
+"""Connections kept between tasks: Spark reuses Python workers, and a connection costs more than a small read.
 
 They are kept per process and per settings, so a worker that was forked never touches what its parent opened. A reader whose task did not
 come to its end is closed, since bytes that nobody waits for may still be under way on it. Nothing here depends on being told of an end.
@@ -74,7 +74,7 @@ def decision_log(settings: ClientSettings) -> "DecisionLog":
 
 
 def transaction_timeout_ms(settings: ClientSettings) -> int:
-    """How long a task's transaction may be open: what the user says, else as long as the brokers allow.
+    """How long a task's transaction may be open: the user's option, else the brokers' maximum.
 
     A broker of ours keeps some of that time to find out whether the transaction is decided; Kafka aborts when it is over.
     """
@@ -104,7 +104,7 @@ def _longest_timeout_ms(settings: ClientSettings) -> int:
 
 
 def close_idle() -> None:
-    """Close what this process keeps."""
+    """Close the connections that this process keeps."""
     process = os.getpid()
     for kept in [one for one in _decision_logs if one[0] == process]:
         _decision_logs.remove(kept)

@@ -1,4 +1,4 @@
-"""Keys and values of one read turned into what its schema says, and what is told of those that cannot be."""
+"""Decoding of keys and values into the types of the read's schema, and reporting of those that fail."""
 
 from collections.abc import Mapping
 

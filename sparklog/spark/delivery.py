@@ -49,7 +49,7 @@ class Task:
 
 @dataclass
 class TaskWritten(WriterCommitMessage):
-    """What one attempt of a task wrote, all of it acknowledged."""
+    """The records written by one attempt of a task, all acknowledged."""
 
     task: Task
     record_count: int
@@ -68,10 +68,10 @@ class TaskWriter(Protocol):
         """Take a whole batch, which belongs to the writer from here on; raises as soon as an earlier one is known to have failed."""
 
     def finish(self) -> WriterCommitMessage:
-        """What the driver is told, once every batch is acknowledged; raises if one was not."""
+        """The message for the driver, once every batch is acknowledged; raises if one was not."""
 
     def abort(self) -> None:
-        """Give up: take back what can be taken back, and raise nothing, since an error is already on its way."""
+        """Abort: undo what can be undone, and raise nothing, since an error is already propagating."""
 
 
 class Delivery(Protocol):
@@ -81,17 +81,19 @@ class Delivery(Protocol):
         """A writer for the rows of this attempt."""
 
     def nothing_written(self, task: Task) -> WriterCommitMessage:
-        """What the driver is told of a task without rows."""
+        """The message of a task without rows."""
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
-        """Make what the messages tell of count; `batch_id` is `NO_BATCH` outside a stream. May be called again for the same batch."""
+        """Commit the records that the messages describe; `batch_id` is `NO_BATCH` outside a stream.
+        May be called again for the same batch.
+        """
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
         """Make it not count, unless it was committed: Spark calls this with the same messages when `commit` raised."""
 
 
 class AtLeastOnce:
-    """Records count as soon as the broker has acknowledged them, so what is run again is written again."""
+    """Records are final once the broker acknowledges them, so a task that runs again writes duplicates."""
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
@@ -106,7 +108,7 @@ class AtLeastOnce:
         """Nothing is left to do."""
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
-        """Nothing can be taken back: what failed tasks wrote stays in the log."""
+        """No effect: records of failed tasks stay in the log."""
 
 
 class IdempotentWriter:

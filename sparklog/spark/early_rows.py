@@ -90,7 +90,8 @@ class EarlyRows:
     def read(self, tasks: Sequence[Sequence[OffsetRange]]) -> list[pa.RecordBatch] | None:
         """All rows of the one task in a plan, in its order; None where a task is to read them.
 
-        Whatever fails here is left to the task as well: it may be tried again, and it tells of its errors as every read does.
+        On any error here the task reads the rows too: Spark may retry it, and it reports its errors as every
+        read does.
         """
         if not self._is_possible or len(tasks) != 1 or sum(map(len, tasks[0])) > TINY_OFFSETS:
             return None

@@ -40,7 +40,7 @@ class NoSink(SparklogError):
 
 
 class Job(NamedTuple):
-    """A batch write: the sink it is, the query and version it counts as, and whether somebody may ask for it again."""
+    """A batch write: its sink, its query and version, and whether it may be requested again."""
 
     identity: str
     query: str
@@ -50,7 +50,8 @@ class Job(NamedTuple):
 
 @dataclass
 class SinkWritten(WriterCommitMessage):
-    """What one attempt of a task wrote; `transaction` is open and has all of it, None where there was nothing to write.
+    """The records written by one attempt of a task; `transaction` is open and holds them, None without
+    records.
 
     `ends` are the offsets after its last records, by topic and partition.
     """
@@ -107,7 +108,7 @@ class ExactlyOnce:
         self._job = job
 
     def committer(self, identity: str) -> Committer:
-        """Who commits for the sink of that identity."""
+        """The committer of the sink with that identity."""
         return Committer(decision_log(self._settings), identity)
 
     # -- in tasks -------------------------------------------------------------------------------------------------------------------------
@@ -156,7 +157,7 @@ class ExactlyOnce:
         written = [message for message in messages if isinstance(message, SinkWritten)]
         found = self._found(written)
         identity, query = (self._identity, None) if found is None else found
-        if identity:  # else nobody knows: what is open ends with the next batch, or when its time is up
+        if identity:  # else the sink is unknown: open transactions end with the next batch or by timeout
             batch, is_whole = batch_id if self._job is None else self._job.version, len(written) == len(messages) > 0
             self.committer(identity).abort(query, batch, _transactions(written), is_whole=is_whole)
 

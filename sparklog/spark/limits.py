@@ -48,7 +48,9 @@ class Limits:
     def limited(
         self, start: PartitionOffsets, end: PartitionOffsets, limit: "ReadLimit | None", per_offset: PerOffset | None
     ) -> PartitionOffsets:
-        """`end` brought down to what one micro-batch may read; `limit` is what Spark handed back, None before 4.2."""
+        """`end` brought down to what one micro-batch may read; `limit` is the read limit from Spark, None
+        before 4.2.
+        """
         if _is_everything(limit):
             return end
         if self._options.max_offsets_per_trigger is not None:

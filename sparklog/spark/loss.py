@@ -1,4 +1,4 @@
-"""What becomes of a read whose records are gone: it fails, or goes on with what is left, as the user said."""
+"""Handling of lost records: the read fails, or continues with the remaining records, as the option says."""
 
 import warnings
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from sparklog.spark.plan import DataLoss, OffsetRange
 
 
 def still_there(ranges: Sequence[OffsetRange], log_start: PartitionOffsets, options: Options) -> list[OffsetRange]:
-    """The ranges without what is gone below the log start offsets, which is reported."""
+    """The ranges without offsets below the log start offsets; the lost offsets are reported."""
     losses = plan.lost(ranges, log_start)
     if not losses:
         return list(ranges)

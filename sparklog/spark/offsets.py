@@ -3,7 +3,7 @@
 Spark compares two positions as text, and stores only where each micro-batch ended. So
 - there is one spelling: keys sorted, whole numbers; the same position is the same text;
 - the place where reading began is carried inside: after a crash in the first micro-batch Spark asks for the initial offset again, and by
-  then "latest" may be somewhere else. Whoever plans a batch takes the beginning from the end offset, which was stored;
+  then "latest" may have moved. The planner of a batch takes the beginning from the end offset, which was stored;
 - topics are known by their ids, so that one which was deleted and made anew is never taken for the old one;
 - what was lost is told: how many offsets, at least, of each partition.
 

@@ -30,7 +30,7 @@ _NO_BROKERS = (
 
 
 class WhenLost(Enum):
-    """What a read does when records it needs are gone from the log."""
+    """Behavior of a read whose records are gone from the log."""
 
     FAIL = "true"
     WARN = "warn"
@@ -60,7 +60,7 @@ class NoMatch(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What is known of one option besides its value."""
+    """The definition of one option."""
 
     name: str
     parse: Callable[[str], object]
@@ -252,7 +252,7 @@ class Options:
         "failOnDataLoss",
         _when_lost,
         WhenLost.FAIL,
-        "what happens when records a read needs are gone from the log: `true` fails, `warn` (or `false`) goes on with what is left and"
+        "behavior when records a read needs are gone from the log: `true` fails, `warn` (or `false`) goes on with the rest and"
         " warns, `skip` goes on; a stream records the number of offsets it lost in its offset, under `lost`",
         default_text="`true`",
     )
@@ -278,8 +278,8 @@ class Options:
         "valueFormat",
         _word(Format),
         Format.BINARY,
-        "what values are: `binary`, `string`, `json`, `avro` or `protobuf` (the last two need `sparklog[formats]`); the column `value` then"
-        " has the type of their schema",
+        "format of values: `binary`, `string`, `json`, `avro` or `protobuf` (the last two need `sparklog[formats]`); the column `value`"
+        " then has the type of their schema",
         default_text="`binary`",
     )
     value_schema: str | None = _option(
@@ -306,7 +306,7 @@ class Options:
         "mode",
         _word(Mode),
         None,
-        "what becomes of a record that cannot be decoded: `permissive` makes it null and puts its bytes and the reason into the column"
+        "handling of a record that cannot be decoded: `permissive` makes it null and puts its bytes and the reason into the column"
         " `_corrupt`, `failfast` fails the query",
         default_text="`permissive`",
     )
@@ -317,7 +317,7 @@ class Options:
         "delivery",
         _word(Guarantee),
         None,
-        "`exactly_once`: a batch is read as a whole and once, by whoever reads read-committed; `at_least_once`: what is tried again may be"
+        "`exactly_once`: read_committed readers get each batch atomically and once; `at_least_once`: records that are retried may be"
         " there twice",
         default_text="`exactly_once` for streams, and for batches with `txnAppId`; else `at_least_once`",
     )
@@ -409,7 +409,7 @@ class Options:
         return self.starting_offsets_by_timestamp_strategy is NoMatch.ERROR
 
     def for_load(self) -> "Options":
-        """Checks what any read needs, batch or stream, which Spark does not tell when a frame is loaded; returns itself.
+        """Checks the options that any read needs, batch or stream, and returns itself.
 
         Options that name a topic to write to may be those of a view that is never read.
         """
@@ -418,7 +418,7 @@ class Options:
         return self
 
     def for_batch_read(self) -> "Options":
-        """Checks what a batch read needs and must not have; returns itself."""
+        """Checks options required or forbidden in a batch read; returns itself."""
         self._require_one_subscription()
         start = self.start
         if start == LATEST or (isinstance(start, ByOffset) and _names(start, positions.LATEST_OFFSET)):
@@ -429,7 +429,7 @@ class Options:
         return self
 
     def for_stream_read(self) -> "Options":
-        """Checks what a stream needs and must not have; returns itself."""
+        """Checks options required or forbidden in a stream; returns itself."""
         self._require_one_subscription()
         if self.end is not None:
             raise SettingsError(f"option {self.end_option!r} is for batch reads; a stream that ends has .trigger(availableNow=True)")
@@ -438,7 +438,7 @@ class Options:
         return self
 
     def _check_together(self) -> None:
-        """What must hold between options in every use of them."""
+        """Checks rules between options that hold in every use."""
         named = self._subscriptions()
         if len(named) > 1:
             raise SettingsError(f"options {' and '.join(map(repr, named))} exclude each other: give one")

@@ -1,4 +1,4 @@
-"""What to read next, decided from offsets alone: no connection, no clock, no Spark.
+"""Choice of the offsets to read next, from offsets alone: no connection, no clock, no Spark.
 
 The readers ask the brokers for facts (log start offsets, ends) and hand them to these functions; the answers are ranges of offsets. All
 ranges are half-open, `[start, limit)`. Gaps between offsets, left by compaction or by transactions, are normal and never count as loss:
@@ -28,7 +28,7 @@ class DataLoss(SparklogError):
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """Offsets `[start, limit)` of one partition: what one task reads."""
+    """Offsets `[start, limit)` of one partition, read by one task."""
 
     partition: TopicPartition
     start: Offset
@@ -122,7 +122,7 @@ def next_offset(
     return StreamOffset(began=began, reached=dict(end), ids=known, lost=current.lost)
 
 
-# -- what was lost ------------------------------------------------------------------------------------------------------------------------
+# -- lost offsets -------------------------------------------------------------------------------------------------------------------------
 
 
 def losses(
@@ -176,7 +176,7 @@ def unknown_starts(start: StreamOffset, end: StreamOffset) -> list[TopicPartitio
 
 
 def ranges_between(start: StreamOffset, end: StreamOffset, earliest: PartitionOffsets | None = None) -> list[OffsetRange]:
-    """What the micro-batch from `start` to `end` reads, without empty ranges, in order of partition."""
+    """The ranges of the micro-batch from `start` to `end`, without empty ones, in order of partition."""
     ranges: list[OffsetRange] = []
     for tp in sorted(end.reached):
         begins = start.start_in(end, tp)
@@ -187,7 +187,9 @@ def ranges_between(start: StreamOffset, end: StreamOffset, earliest: PartitionOf
 
 
 def ranges_of(start: PartitionOffsets, end: PartitionOffsets, ids: Mapping[str, Uuid]) -> list[OffsetRange]:
-    """What a batch read from `start` to `end` reads of the topics with these ids, without empty ranges, in order of partition."""
+    """The ranges of a batch read from `start` to `end`, of topics with these ids, without empty ones, in
+    order of partition.
+    """
     for tp in sorted(start):
         if start[tp] > end[tp]:
             raise SettingsError(f"{tp}: startingOffsets {start[tp]} lies beyond the end of the read at offset {end[tp]}")
@@ -292,13 +294,13 @@ def lost(ranges: Iterable[OffsetRange], log_start: Mapping[TopicPartition, Offse
 
 
 def without_lost(ranges: Iterable[OffsetRange], log_start: Mapping[TopicPartition, Offset]) -> list[OffsetRange]:
-    """What is still there of `ranges`."""
+    """The parts of `ranges` that are still in the log."""
     kept = (r.between(Offset(max(r.start, log_start[r.partition])), r.limit) for r in ranges if r.partition in log_start)
     return [r for r in kept if len(r)]
 
 
 def loss_text(losses: Sequence[str]) -> str:
-    """What a user is told about lost records, and what to do."""
+    """The message about lost records, with the remedy."""
     return (
         "records that this query has not read are gone: "
         + "; ".join(losses)

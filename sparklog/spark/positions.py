@@ -92,7 +92,7 @@ LATEST = Landmark(Place.LATEST)
 
 
 def position(value: str) -> Position:
-    """What startingOffsets and endingOffsets say; raises ValueError."""
+    """Parses startingOffsets and endingOffsets; raises ValueError."""
     text = value.strip()
     word = text.lower()
     if word in ("earliest", "latest"):
@@ -111,17 +111,17 @@ def position(value: str) -> Position:
 
 
 def moment(value: str) -> AtTime:
-    """What startingTimestamp and endingTimestamp say; raises ValueError."""
+    """Parses startingTimestamp and endingTimestamp; raises ValueError."""
     return AtTime(_timestamp(int(value), "every partition") if re.fullmatch(r"\s*-?[0-9]{1,19}\s*", value) else _refuse_moment())
 
 
 def moments(value: str) -> ByTimestamp:
-    """What startingOffsetsByTimestamp and endingOffsetsByTimestamp say; raises ValueError."""
+    """Parses startingOffsetsByTimestamp and endingOffsetsByTimestamp; raises ValueError."""
     return ByTimestamp(*_by_partition(value, 'JSON such as {"topic":{"0":1767323045000}}', _timestamp))
 
 
 def assignment(value: str) -> tuple[TopicPartition, ...]:
-    """What assign says; raises ValueError."""
+    """Parses assign; raises ValueError."""
     example = '{"topic":[0,1]}'
     partitions: set[TopicPartition] = set()
     for topic, numbers in json_object(value, f"JSON such as {example}").items():

@@ -1,4 +1,4 @@
-"""What a stream's progress tells beside its offsets: numbers by topic and partition, and how fast logs grow."""
+"""A stream's progress beside its offsets: numbers by topic and partition, and growth rates of logs."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -1,8 +1,9 @@
 """How many bytes a range of offsets holds, about.
 
 Brokers tell the size of a partition's log (DescribeLogDirs), as it lies on disk: compressed, with headers. Divided by its span of offsets
-that is an average over everything ever kept; what was written between two observations tells more of what is read next, and wins where a
-log grew and lost nothing meanwhile. Where nobody tells, an offset counts as `BYTES_UNKNOWN`.
+that is an average over the whole log. The growth between two observations is a better estimate of the next
+read,
+and is used where the log grew and lost nothing meanwhile. Without sizes, an offset counts as `BYTES_UNKNOWN`.
 """
 
 from collections.abc import Iterable
@@ -25,7 +26,7 @@ class Observed(NamedTuple):
 
 
 class SizeEstimates:
-    """Bytes per offset of partitions, from what was observed of their logs."""
+    """Bytes per offset of partitions, from the observed sizes of their logs."""
 
     __slots__ = ("_observed", "_rates")
 

@@ -1,4 +1,4 @@
-"""`format("sparklog")`: what Spark asks for, handed on to the readers and writers.
+"""`format("sparklog")`: Spark's entry point, which delegates to the readers and writers.
 
 Spark makes a `SparklogSource` anew in each of its processes from the options alone, and pickles readers and writers from there to the
 executors; so this file holds no state, and nothing here or below opens a connection before it is needed. The camelCase names are Spark's.

@@ -92,7 +92,7 @@ class StreamReader(Portable, DataSourceStreamReader, SupportsTriggerAvailableNow
         self._reported: dict[str, object] | None = None
         self._growth = Growth()
 
-    # -- what Spark calls -----------------------------------------------------------------------------------------------------------------
+    # -- called by Spark ------------------------------------------------------------------------------------------------------------------
 
     @cause_first()
     def initialOffset(self) -> dict[str, object]:  # noqa: N802
@@ -144,7 +144,7 @@ class StreamReader(Portable, DataSourceStreamReader, SupportsTriggerAvailableNow
         return [InputPartition(pieces) for pieces in tasks]
 
     def getCache(self, start: dict[str, Any], end: dict[str, Any]) -> Iterator[pa.RecordBatch]:  # noqa: N802
-        """The rows of what was just planned, if `partitions` read them; Spark asks right after it."""
+        """The rows of the plan, if `partitions` read them; Spark calls this right after `partitions`."""
         rows, self._rows = self._rows or [], None
         return iter(rows)
 

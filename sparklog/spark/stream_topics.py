@@ -1,4 +1,4 @@
-"""What a running stream knows of its topics, and when it asks again.
+"""A running stream's knowledge of its topics, and when it is refreshed.
 
 A stream that has read all asks little: who is there every 0.4 s, where the logs end every 2 s, in case the Fetch that stands at each leader
 missed something. One that reads asks both before every micro-batch. A run with AvailableNow asks once, and then keeps to what it was told.
@@ -48,7 +48,7 @@ class StreamTopics:
         self._sizes = SizeEstimates()
 
     def freeze(self) -> None:
-        """Take what is there now as all there will be."""
+        """Freeze the topics and their ends as they are now."""
         self._list(is_look_due=True)
         self.is_frozen = True
 

@@ -30,7 +30,7 @@ _EITHER: Final = (
 def table_options(given: Mapping[str, str]) -> dict[str, str]:
     """The OPTIONS of a table that is being made, which Spark gives twice, once behind `option.`; empty where it is not about a table.
 
-    Raises SettingsError for an option that is nobody else's to see.
+    Raises SettingsError for a secret option.
     """
     lower = ((key.lower(), value) for key, value in given.items())
     options = {key.removeprefix(_TABLE_OPTION): value for key, value in lower if key.startswith(_TABLE_OPTION)}

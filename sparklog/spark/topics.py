@@ -1,4 +1,6 @@
-"""What a read asks the brokers before it plans: which partitions there are, where their logs start and end, and how large they are."""
+"""Facts that a read fetches from the brokers before it plans: partitions, log start and end offsets, log
+sizes.
+"""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -74,7 +76,9 @@ class SubscribedTopics:
         return positions.resolve(where, option=option, earliest=earliest, latest=latest, at_time=at_time, must_match=must_match)
 
     def sizes(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Bytes of each log on its brokers' disks, of the largest replica; those that nobody tells are left out."""
+        """Bytes of each log on its brokers' disks, of the largest replica; partitions of unknown size are
+        left out.
+        """
         wanted = list(partitions)
         found: dict[TopicPartition, int] = {}
         if not wanted:

@@ -1,4 +1,4 @@
-"""What is done for a Python worker of Spark, which is used for one task after another."""
+"""Preparation of a Python worker of Spark, which runs one task after another."""
 
 import gc
 import sys

@@ -4,7 +4,7 @@
     executor   Arrow batch -> rows by topic -> columns kernel (partitioned, encoded) -> TaskWriter -> finish -> message
     driver     commit(messages): what `delivery` decides
 
-What becomes of a record is told by `rows`, whether it counts by `delivery`; here the two are brought together.
+`rows` maps rows to records and `delivery` commits them; this module combines the two.
 """
 
 import time
@@ -118,7 +118,7 @@ def write_task(options: Options, delivery: Delivery, batches: Iterator[pa.Record
 
 
 class TopicLimits(NamedTuple):
-    """What a topic can take: partitions `[0, partition_count)`, and batches of so many bytes."""
+    """Limits of a topic: partitions `[0, partition_count)`, and the maximum size of a batch in bytes."""
 
     partition_count: int
     message_bytes_max: int
@@ -154,7 +154,7 @@ class RecordMaker:
                 raise RowRefused(f"row {number} of its task: {refused}; raise kafka.buffer.memory") from refused
 
     def _limits(self, topic: str) -> TopicLimits:
-        """What is known of the topic; asked once for each task."""
+        """The limits of the topic, fetched once per task."""
         limits = self._topics.get(topic)
         if limits is None:
             count, told = self._writer.partition_count(topic), self._writer.message_bytes_max(topic)

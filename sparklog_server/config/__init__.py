@@ -1,6 +1,8 @@
-"""Every setting, defined once: Kafka's key, type, default, bounds and a sentence of what it does.
+"""Every setting, defined once: Kafka's key, type, default, bounds and a sentence that describes it.
 
-This room knows names and values; it knows no disk, no socket and no cluster. Read `keys` for the vocabulary, then
-`topic_settings` and `settings` for the fields, `load` for where the values come from. `without_effect` lists Kafka's remaining keys: known,
-and said to do nothing.
+This package knows names and values; it knows no disk, no socket and no cluster. Read `keys` for the
+vocabulary,
+then `topic_settings` and `settings` for the fields, and `load` for the sources of values. `without_effect`
+lists
+Kafka's remaining keys, which are accepted and have no effect.
 """

@@ -1,4 +1,4 @@
-"""What a subscription to the metrics of clients may set (KIP-714)."""
+"""Settings of a client metrics subscription (KIP-714)."""
 
 from collections.abc import Mapping
 from typing import Final, cast

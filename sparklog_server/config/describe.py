@@ -1,4 +1,4 @@
-"""What DescribeConfigs answers: every key of a resource, its value, and where the value comes from."""
+"""Responses to DescribeConfigs: every key of a resource, its value, and the source of the value."""
 
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
@@ -78,7 +78,7 @@ class ConfigRow(msgspec.Struct, frozen=True):
 
     @property
     def is_default(self) -> bool:
-        """Whether nobody has set the key."""
+        """Whether the key is not set."""
         return self.source is Source.DEFAULT
 
 
@@ -107,7 +107,7 @@ def describe_broker(layers: Layers) -> list[ConfigRow]:
 
 
 def describe_cluster(layers: Layers) -> list[ConfigRow]:
-    """The rows of what was set for the whole cluster while it runs, in alphabetical order, and of nothing else."""
+    """The rows of the dynamic cluster-wide settings only, in alphabetical order."""
     return [_cluster_row(name, layers.cluster[name]) for name in sorted(layers.cluster)]
 
 
@@ -151,7 +151,7 @@ def _own_row(key: Key, value: str | None, own: Source | None, synonyms: list[Con
 
 
 def _read(key: Key, text: str) -> str | None:
-    """A value as Kafka writes it; as it was stored if another release stored what this one does not take."""
+    """A value as Kafka writes it; the stored text if another release stored a value that this one rejects."""
     try:
         return text_of(key.parse(text))
     except SettingsError:
@@ -162,7 +162,7 @@ def _broker_row(name: str, layers: Layers) -> ConfigRow:
     key = dynamic_key(name)
     assert key is not None
     synonyms = _synonyms(name, synonyms_of(name), layers)
-    # What Kafka shows is the key's own value; a synonym that wins over it is told by the list.
+    # Kafka shows the key's own value; the list of synonyms shows one that overrides it.
     return ConfigRow(
         name=name,
         value=None if key.is_sensitive else _shown(name, layers),
@@ -214,7 +214,7 @@ _AS_IN_FORCE = frozenset(("listeners", "advertised.listeners", "broker.id"))
 
 
 def _in_force(name: str, layers: Layers) -> str | None:
-    """What a key that was given, or another in its place, comes to: ports that were bound, and node.id for the older broker.id."""
+    """Values that differ from the given text: ports that were bound, and node.id for the older broker.id."""
     settings: BrokerSettings = layers.static
     if name == "listeners" and name in settings.given:
         return ",".join(map(str, settings.listeners))

@@ -1,4 +1,4 @@
-"""What one group may set for itself (KIP-848, KIP-932, KIP-1071): each key takes its default, and its bounds, from keys of the broker."""
+"""Settings of a single group (KIP-848, KIP-932, KIP-1071): broker keys give each key its default and bounds."""
 
 import re
 from collections.abc import Mapping
@@ -79,7 +79,7 @@ _KINDS: Final = ("consumer", "share", "streams")
 
 
 def default_for_group(name: str, layers: Layers) -> str | None:
-    """What holds for a group that has not set this key."""
+    """The value for a group that has not set this key."""
     return DEFAULTS[name] if name in DEFAULTS else layers.text(f"group.{name}")
 
 

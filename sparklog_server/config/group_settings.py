@@ -1,6 +1,6 @@
 """The settings of consumer groups: each field is the definition of a broker key, as in `settings`, of which this is a part.
 
-What a group may set for itself (KIP-848) are the keys of `GROUP_KEYS`, bounded by those named `group.consumer.min…` and `…max…` here.
+A group can set the keys of `GROUP_KEYS` for itself (KIP-848), within `group.consumer.min…` and `…max…` here.
 """
 
 from typing import Annotated
@@ -15,7 +15,7 @@ def _int(name: str, doc: str, at_least: int | None = None, update: Update = Upda
 
 
 class GroupDefaults(msgspec.Struct, frozen=True, kw_only=True):
-    """What holds for every group of this broker. Durations in ms unless the name says otherwise."""
+    """Settings of every group of this broker. Durations in ms unless the name says otherwise."""
 
     min_session_timeout_ms: Annotated[
         int, _int("group.min.session.timeout.ms", "The shortest session timeout a classic member may ask for.")

@@ -15,7 +15,7 @@ from sparklog.errors import SettingsError
 
 
 class Kind(IntEnum):
-    """What a value is; the numbers are those of DescribeConfigs."""
+    """The type of a value; the numbers are those of DescribeConfigs."""
 
     BOOLEAN = 1
     STRING = 2
@@ -56,7 +56,9 @@ class Synonym(msgspec.Struct, frozen=True):
 
 
 class Key(msgspec.Struct, frozen=True):
-    """One setting: what it is called, what it may be, what it does. Bounds are closed; `choices` are the only words allowed."""
+    """One setting: its name, allowed values and description. Bounds are closed; only words in `choices` are
+    allowed.
+    """
 
     name: str
     kind: Kind
@@ -76,7 +78,7 @@ class Key(msgspec.Struct, frozen=True):
 
     @property
     def allowed(self) -> str:
-        """What the key accepts, as words for an error or a sample."""
+        """The allowed values, as words for an error or a sample."""
         if self.choices:
             several = "a list of: " if self.kind is Kind.LIST else "one of: "
             return several + ", ".join(self.choices)

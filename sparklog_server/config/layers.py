@@ -1,9 +1,10 @@
-"""The settings of a broker layer by layer: what it was started with, what was set for the cluster and for itself since, what holds.
+"""The settings of a broker by layer: static, dynamic cluster-wide and dynamic per broker, and the effective
+values.
 
     default ◄ file and `--set` ◄ cluster-wide, while running ◄ this broker, while running
 
-Only keys that may change while running count in the upper layers (KIP-226); whatever else lies there, from another release or another
-broker, is left alone.
+Only keys that may change while running count in the upper layers (KIP-226); other keys stored there, by another
+release or broker, are ignored.
 """
 
 from collections.abc import Mapping
@@ -41,7 +42,9 @@ DYNAMIC_ONLY: dict[str, tuple[Key, str]] = {
 
 
 class Layers(msgspec.Struct, frozen=True, kw_only=True):
-    """What one broker is told, by layer; `effective` is what holds. Build it by `of`, or by `kept` from what was checked before."""
+    """One broker's settings by layer; `effective` merges them. Build it by `of`, or by `kept` from checked
+    layers.
+    """
 
     static: BrokerSettings
     cluster: Mapping[str, str]
@@ -52,7 +55,9 @@ class Layers(msgspec.Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def of(static: BrokerSettings, *, cluster: Mapping[str, str] | None = None, broker: Mapping[str, str] | None = None) -> "Layers":
-        """The layers, and what they come to; raises SettingsError if values that are good by themselves contradict each other."""
+        """The layers and their effective settings; raises SettingsError if individually valid values
+        contradict each other.
+        """
         cluster, broker = _changeable(cluster or {}, Update.CLUSTER_WIDE), _changeable(broker or {}, Update.PER_BROKER)
         effective = _effective(static, cluster, broker) if cluster or broker else static
         check_cordoned(effective)
@@ -69,7 +74,9 @@ class Layers(msgspec.Struct, frozen=True, kw_only=True):
             return Layers(static=static, cluster=cluster, broker=broker, effective=static, conflict=str(error))
 
     def text(self, name: str) -> str | None:
-        """The value of a broker key that holds, as Kafka writes it; None where there is none, and for keys nobody knows."""
+        """The effective value of a broker key, as Kafka writes it; None without a value, and for unknown
+        keys.
+        """
         key = dynamic_key(name)
         if key is None:
             return None
@@ -80,7 +87,7 @@ class Layers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def dynamic_key(name: str) -> Key | None:
-    """The definition of a broker key, those that only exist while running included; None for one that nobody knows."""
+    """The definition of a broker key, including dynamic-only keys; None for an unknown key."""
     if name in DYNAMIC_ONLY:
         return DYNAMIC_ONLY[name][0]
     try:

@@ -1,4 +1,4 @@
-"""Listeners: where the broker accepts connections, what it tells others to connect to, and the rules that bind the two."""
+"""Listeners: the addresses that the broker binds, those that it advertises, and the rules for both."""
 
 from collections.abc import Mapping
 
@@ -41,7 +41,7 @@ class Listener(msgspec.Struct, frozen=True):
 
 
 class Endpoints(msgspec.Struct, frozen=True):
-    """All the listeners of a broker, what clients are told of them, and the one that other brokers use."""
+    """All listeners of a broker, their advertised addresses, and the inter-broker listener."""
 
     listeners: tuple[Listener, ...]
     advertised: tuple[Listener, ...]
@@ -123,7 +123,9 @@ def parse_listeners(key: str, texts: tuple[str, ...], protocols: dict[str, str])
 
 
 def check_reachable(listeners: tuple[Listener, ...], advertised: tuple[Listener, ...], *, is_insecure_allowed: bool) -> None:
-    """Refuse what no client could use or what would open the log to strangers; raises SettingsError with the remedy."""
+    """Refuse addresses that no client could use or that admit unauthenticated clients; raises SettingsError
+    with the remedy.
+    """
     names = {listener.name for listener in listeners}
     for listener in advertised:
         if listener.name not in names:

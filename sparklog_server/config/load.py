@@ -1,7 +1,7 @@
-"""Where settings come from: a properties file as Kafka reads it, and single settings given on the command line.
+"""Sources of settings: a properties file as Kafka reads it, and single settings from the command line.
 
-An error names the key, the value, what is allowed, and the file and line it stands in. What is known but
-without effect is told as a warning.
+An error names the key, the value, the allowed values, and the file and line. A key without effect causes a
+warning.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ from .settings import BrokerSettings, key_of, nearest_broker_key
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """Settings, and what to say once about those given without effect."""
+    """Settings, and warnings about given keys without effect."""
 
     settings: BrokerSettings
     warnings: tuple[str, ...]
@@ -36,7 +36,8 @@ def load(
     defaults: Mapping[str, str] | None = None,
     is_insecure_allowed: bool = False,
 ) -> Loaded:
-    """The settings of a file (if any), then of `key=value` assignments, which win; `defaults` holds what gives way to both.
+    """The settings of a file (if any) and of `key=value` assignments, which override it; both override
+    `defaults`.
 
     Raises SettingsError.
     """

@@ -1,8 +1,8 @@
 """The settings of a broker: each field is the definition of a key.
 
-A field's annotation holds Kafka's key, its kind and bounds and what it does; its value holds the default. Parser, DescribeConfigs, the
-sample file and `--set` derive from here. Keys that supply defaults of topics are defined in `topic_settings`; Kafka's keys that have no
-effect yet are listed in `without_effect`.
+A field's annotation holds Kafka's key, kind, bounds and description; its value is the default. The parser,
+DescribeConfigs, the sample file and `--set` derive from here. `topic_settings` defines the keys that supply
+defaults of topics; `without_effect` lists Kafka's keys that have no effect yet.
 """
 
 from collections.abc import Mapping
@@ -34,16 +34,16 @@ _CLUSTER = Update.CLUSTER_WIDE
 
 
 class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """All that one broker is told. Durations in ms unless the name says otherwise, sizes in bytes.
+    """The settings of one broker. Durations in ms unless the name says otherwise, sizes in bytes.
 
-    Build it by `BrokerSettings.of`, which checks what binds several keys; the texts given there stay in `given`.
+    Build it by `BrokerSettings.of`, which checks rules across keys; `given` keeps the texts passed there.
     """
 
-    # Who it is
+    # Identity
     node_id: Annotated[int, _int("node.id", "The number of this node, its own in the cluster.", 0)] = 1
     process_roles: Annotated[
         tuple[str, ...],
-        _list("process.roles", "What this process serves: `broker`, `controller`, or both.", ("broker", "controller")),
+        _list("process.roles", "The roles of this process: `broker`, `controller`, or both.", ("broker", "controller")),
     ] = ("broker", "controller")
     broker_rack: Annotated[str | None, _text("broker.rack", "Where this broker stands; replicas are spread over different racks.")] = None
 
@@ -71,7 +71,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = ("PLAINTEXT://127.0.0.1:9092",)
     advertised_listeners_given: Annotated[
         tuple[str, ...] | None,
-        _list("advertised.listeners", "What clients are told to connect to, by listener name; the same as `listeners` when not set."),
+        _list("advertised.listeners", "The addresses that clients connect to, by listener name; the same as `listeners` when not set."),
     ] = None
     listener_security_protocol_map: Annotated[
         str,
@@ -165,7 +165,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         int,
         _int(
             "max.connection.creation.rate",
-            "The most new connections each second; beyond it nobody is admitted for up to `quota.window.size.seconds`.",
+            "The most new connections each second; beyond it accepting pauses for up to `quota.window.size.seconds`.",
             0,
             update=_CLUSTER,
         ),
@@ -173,7 +173,9 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     connections_max_idle_ms: Annotated[
         int, _long("connections.max.idle.ms", "How long a connection may stay silent before it is closed; negative is for ever.")
     ] = 600_000
-    fetch_max_bytes: Annotated[int, _int("fetch.max.bytes", "The most a Fetch reply carries, whatever was asked for.", 1024)] = 57_671_680
+    fetch_max_bytes: Annotated[
+        int, _int("fetch.max.bytes", "The most bytes in a Fetch response, also where the request allows more.", 1024)
+    ] = 57_671_680
     max_incremental_fetch_session_cache_slots: Annotated[
         int, _int("max.incremental.fetch.session.cache.slots", "How many incremental fetch sessions are remembered.", 0)
     ] = 1000
@@ -404,11 +406,11 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(listener for listener in self.listeners if listener.name not in self.controller_listener_names)
 
     def topic_defaults(self) -> TopicSettings:
-        """What holds for a topic that was told nothing."""
+        """The settings of a topic without overrides."""
         return self.topics
 
     def advertised(self, listener_name: str) -> Listener:
-        """What clients of that listener are told to connect to."""
+        """The advertised address of that listener."""
         return next(listener for listener in self.advertised_listeners if listener.name == listener_name)
 
     def with_bound_ports(self, ports: Mapping[str, int]) -> "BrokerSettings":
@@ -432,7 +434,7 @@ def broker_keys() -> dict[str, tuple[str, Key]]:
 
 
 def key_of(name: str) -> Key:
-    """The definition of a broker key, with or without effect; raises SettingsError for one that nobody knows."""
+    """The definition of a broker key, with or without effect; raises SettingsError for an unknown key."""
     if name in broker_keys():
         return broker_keys()[name][1]
     if name in topic_keys_of_broker():

@@ -56,7 +56,7 @@ def check_together(settings: _Settings) -> None:
 
 
 def check_cordoned(settings: _Directories) -> None:
-    """Raise SettingsError if `cordoned.log.dirs` names what is no data directory (KIP-1066)."""
+    """Raise SettingsError if `cordoned.log.dirs` names a directory outside `log.dirs` (KIP-1066)."""
     cordoned = settings.cordoned_log_dirs
     if ALL_DIRECTORIES in cordoned and len(cordoned) > 1:
         raise invalid("cordoned.log.dirs", cordoned, "`*` means all data directories, and nothing may stand beside it")

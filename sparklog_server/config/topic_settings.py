@@ -50,14 +50,14 @@ def _same(broker_name: str, kind: Kind) -> tuple[Synonym, ...]:
 
 
 class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a topic may be told, and what holds for one that was told nothing. Durations in ms, sizes in bytes; -1 means without limit."""
+    """The settings of a topic, and their defaults. Durations in ms, sizes in bytes; -1 means without limit."""
 
     cleanup_policy: Annotated[
         tuple[str, ...],
         _choice(
             "cleanup.policy",
             "log.cleanup.policy",
-            "What happens to old records: `delete` drops whole segments by age or size, `compact` keeps the last record of each key; "
+            "How old records are removed: `delete` drops whole segments by age or size, `compact` keeps the last record of each key; "
             "both may be given, and none keeps everything.",
             ("compact", "delete"),
             Kind.LIST,
@@ -68,7 +68,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
         _choice(
             "compression.type",
             "compression.type",
-            "The codec records are stored in; `producer` keeps what the producer chose.",
+            "The codec records are stored in; `producer` keeps the producer's codec.",
             _CODECS,
         ),
     ] = "producer"
@@ -116,7 +116,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
         _long(
             "flush.messages",
             "log.flush.interval.messages",
-            "Sync the log after this many records, beside what acknowledgements ask for.",
+            "Sync the log after this many records, in addition to syncs for acknowledgements.",
             1,
         ),
     ] = LONG_MAX
@@ -125,7 +125,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
         _long(
             "flush.ms",
             (Synonym("log.flush.interval.ms", Kind.LONG), Synonym("log.flush.scheduler.interval.ms", Kind.LONG, default=LONG_MAX)),
-            "Sync the log when its oldest unsynced record is this old, beside what acknowledgements ask for.",
+            "Sync the log when its oldest unsynced record is this old, in addition to syncs for acknowledgements.",
             0,
         ),
     ] = LONG_MAX
@@ -326,9 +326,11 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def kept(defaults: "TopicSettings", overrides: Mapping[str, str]) -> "TopicSettings":
-        """The settings of a topic whose overrides were checked when they were made, by whatever release and against other defaults.
+        """The settings of a topic whose overrides were checked when they were set, perhaps by another release
+        or against other defaults.
 
-        One that says nothing to this release is left out, and two that contradict each other by now both hold, as in Kafka.
+        Overrides unknown to this release are left out; two that now contradict each other both apply, as in
+        Kafka.
         """
         changes: dict[str, Any] = {}
         for name, text in overrides.items():

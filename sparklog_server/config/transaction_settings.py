@@ -12,7 +12,7 @@ def _int(name: str, doc: str) -> Key:
 
 
 class TransactionDefaults(msgspec.Struct, frozen=True, kw_only=True):
-    """What holds for every transactional id of this broker. Durations in ms."""
+    """Settings of every transactional id of this broker. Durations in ms."""
 
     max_timeout_ms: Annotated[int, _int("transaction.max.timeout.ms", "The longest timeout a transaction may ask for.")] = 900_000
     abort_interval_ms: Annotated[

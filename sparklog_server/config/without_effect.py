@@ -1,7 +1,9 @@
-"""Kafka's broker keys that have no effect yet: known, checked, and told to do nothing when they are set.
+"""Kafka's broker keys that have no effect yet: they are checked, and setting one causes a warning.
 
-One line is one key: name | kind | when it may change (r at a restart, b per broker, c cluster-wide) | bounds | default | what it does.
-What does not fit goes on, indented. A key leaves this table for a field of `settings` in the change that gives it an effect.
+One line is one key: name | kind | when it may change (r at a restart, b per broker, c cluster-wide) | bounds |
+default | description. Indented lines continue the line before.
+
+A key leaves this table for a field of `settings` in the change that gives it an effect.
 """
 
 from .keys import Key, Kind, Update, Value
@@ -298,7 +300,9 @@ KEYS = _read(_TABLE)
 
 
 def known_without_effect(name: str) -> Key | None:
-    """The key of that name, also with a listener's prefix (`listener.name.internal.ssl.keystore.location`); None if nobody knows it."""
+    """The key of that name, also with a listener's prefix (`listener.name.internal.ssl.keystore.location`);
+    None if it is unknown.
+    """
     if name in KEYS:
         return KEYS[name][0]
     if name.startswith(_LISTENER_PREFIX):

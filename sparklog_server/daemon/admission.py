@@ -1,13 +1,15 @@
-"""Who may come in: connections are accepted, held back, or closed.
+"""Admission of connections: each is accepted, delayed, or closed.
 
-    knocks ─► no slot left ─────────────────► takes the place of the connection that has been idle longest
-          │                                     └─► all have requests in flight: stays in the kernel's queue until one has not
-          └─► too many lately, over all ──────► nobody is accepted for a while, then this one is the first
-          └─► too many of its address, lately ► held unread for a while, then closed
-          └─► too many of its address ────────► closed
+    connects ─► no slot left ─────────────────► replaces the connection that has been idle longest
+            │                                     └─► all have requests in flight: stays in the kernel's backlog
+            └─► connection rate exceeded ───────► accepting pauses, then this connection is admitted first
+            └─► rate of its address exceeded ───► held unread for the delay, then closed
+            └─► limit of its address exceeded ──► closed
 
-There are as many slots as `max.connections` says, or as the process has descriptors for. Where there are several listeners, those of the
-clients leave `sparklog.inter.broker.connections.reserve` slots to that of the brokers, whose connections never give way.
+The number of slots is `max.connections`, or the number of descriptors available to connections. With several
+listeners, client listeners leave `sparklog.inter.broker.connections.reserve` slots to the inter-broker
+listener,
+whose connections are never evicted.
 """
 
 import errno
@@ -36,7 +38,7 @@ OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, 
 
 
 class Admission:
-    """The listening sockets of a process. Nobody is accepted before `begin`, nor after `end`."""
+    """The listening sockets of a process. Connections are accepted only between `begin` and `end`."""
 
     def __init__(
         self,
@@ -74,7 +76,7 @@ class Admission:
             self._watch(listener, bound)
 
     def end(self) -> None:
-        """Accept nobody any more, and close the sockets."""
+        """Stop accepting connections and close the listening sockets."""
         self._is_ended = True
         self._accept_none()
         for _, bound in self._sockets:
@@ -114,7 +116,7 @@ class Admission:
                 if error.errno in OUT_OF_RESOURCES:
                     if self._displace():
                         return  # the reactor calls again
-                    # The one who knocks stays in the queue of the kernel; asking again at once would only burn the processor.
+                    # The connection stays in the kernel's backlog; an immediate retry would only use CPU.
                     self._trace("cannot-accept", connections=len(self._pump.connections), reason=error.strerror)
                     self._accept_none()
                     self._after(ACCEPT_AGAIN_S, self._accept_again)
@@ -189,7 +191,7 @@ class Admission:
             self.begin()
 
     def _knocked(self, connected: socket.socket, peer: tuple[str, int], listener: Listener) -> bool:
-        """Admit a connection, or see to it that it waits; False if nobody else is to be accepted meanwhile."""
+        """Admit a connection or delay it; False if accepting is to stop until the delay is over."""
         settings = self._broker.settings
         now_ms = Millis(time.monotonic_ns() // 1_000_000)
         throttled = self._broker.quotas.connections.connecting(peer[0], settings.max_connection_creation_rate, now_ms)
@@ -197,7 +199,7 @@ class Admission:
             if len(self._pump.connections) + self._held_count >= self._slots:
                 connected.close()
             else:
-                # Unread until its time is over, as Kafka does: who is refused at once comes again at once.
+                # Unread until its delay is over, as in Kafka: a client refused at once reconnects at once.
                 self._held_count += 1
                 self._after(throttled.closed_after_ms / 1000, lambda: self._drop_held(connected))
         elif throttled.admitted_after_ms:
@@ -213,7 +215,7 @@ class Admission:
         connected.close()
 
     def _admit_held(self, connected: socket.socket, peer: tuple[str, int], listener: Listener) -> None:
-        """The pause is over: who waited through it is the first."""
+        """The pause is over: the connection that waited is admitted first."""
         if self._is_ended:
             connected.close()
         else:

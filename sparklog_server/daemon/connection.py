@@ -1,11 +1,13 @@
-"""One socket of a session: receives where the broker says, sends what it is given, in order.
+"""One socket of a session: receives into the broker's buffer and sends chunks in order.
 
-    memory chunks   gathered, one sendmsg for all that is queued
+    memory chunks   gathered, one sendmsg for all queued chunks
     file slices     sendfile, at most 1 MiB per turn; small ones are read into memory and gathered
-    cold slices     what is not in the page cache is read ahead by a job first: the loop never waits for a disk
+    cold slices     a job first reads pages that are not in the page cache: the loop never waits for a disk
 
-No buffers of its own: an idle connection is this object and its socket. Reading stops while the broker has muted the session, while
-more than `Owner.unsent_bytes_max` waits to be sent, and when the session is about to close.
+A connection has no buffers: an idle one is this object and its socket. Reading stops while the broker has
+muted
+the session, while more than `Owner.unsent_bytes_max` bytes are unsent, and when the session is about to
+close.
 """
 
 import errno
@@ -53,7 +55,7 @@ class Owner(Protocol):
 
 
 class OpenFile(Protocol):
-    """What a slice's file is in a live broker."""
+    """The file of a slice in a live broker."""
 
     path: str
 
@@ -62,11 +64,13 @@ class OpenFile(Protocol):
 
 
 class Connection:
-    """A non-blocking socket and what waits to be sent on it.
+    """A non-blocking socket and its unsent chunks.
 
-    `_waiting` begins with the first unsent byte: a chunk sent in part is replaced by its rest, and `_sent_bytes` of it are held all the
-    same. `_waiting_bytes` is the sum of what waits, `_sliced_bytes` that of its slices. Once closed, nothing is sent or received, and
-    `Owner.lost` has been told, exactly once.
+    `_waiting` begins with the first unsent byte: a partly sent chunk is replaced by its rest, and its
+    `_sent_bytes`
+    stay in memory. `_waiting_bytes` is the number of unsent bytes, `_sliced_bytes` those of them in slices. A
+    closed
+    connection sends and receives nothing, and has called `Owner.lost` exactly once.
     """
 
     __slots__ = (
@@ -111,13 +115,13 @@ class Connection:
         self._is_muted = False
         self._is_closing = False
         self._is_reading_ahead = False
-        self._is_looking_further = False  # a job reads what will be wanted later
-        self._cold_bytes = 0  # how much more of what is sent is taken to be cold, since something before it was
+        self._is_looking_further = False  # a job reads ahead
+        self._cold_bytes = 0  # bytes still to be sent that count as cold, because a range before them was
         self._is_open = True
         reactor.watch(connected.fileno(), self._ready, self._events)
 
     def queue(self, chunks: list[Chunk]) -> None:
-        """Send these after what waits already, from the next `flush` on; their slices are retained, and released when they are sent."""
+        """Queue chunks for the next `flush`; their slices are retained, and released when they are sent."""
         if self._is_open:
             self._waiting += chunks
             for chunk in chunks:
@@ -130,7 +134,7 @@ class Connection:
 
     @property
     def reads_cold(self) -> bool:
-        """Whether what it is sent has lately come from the disk."""
+        """Whether bytes sent lately came from the disk."""
         return self._cold_bytes > 0
 
     @property
@@ -144,7 +148,7 @@ class Connection:
         return bool(self._waiting)
 
     def flush(self) -> None:
-        """Send what was queued, unless earlier bytes still wait for the socket or the disk."""
+        """Send queued chunks, unless earlier bytes still wait for the socket or the disk."""
         if self._events & WRITE or self._is_reading_ahead:
             self._settle()
         else:
@@ -161,7 +165,7 @@ class Connection:
         self._settle()
 
     def close(self, failure: str = "") -> None:
-        """Close at once; what waits is dropped. `failure` tells what went wrong on our side, if it did."""
+        """Close at once and drop unsent chunks. `failure` is the broker's own error, if there was one."""
         if not self._is_open:
             return
         self._is_open = False
@@ -185,7 +189,7 @@ class Connection:
             self.close()
 
     def _settle(self, *, has_sent: bool = False) -> None:
-        """Watch for what can be done next, or close if nothing can."""
+        """Watch for the events that allow progress, or close if there are none."""
         if not self._is_open:
             return
         waiting = self._waiting
@@ -214,7 +218,7 @@ class Connection:
             self._owner.unread(self, size, has_read=has_sent)
 
     def _send(self) -> None:
-        """Send what the socket takes now; the reactor sees to the rest."""
+        """Send until the socket is full; the reactor calls again for the rest."""
         waiting, waiting_bytes = self._waiting, self._waiting_bytes
         try:
             if len(waiting) == 1 and type(waiting[0]) is bytes:
@@ -235,7 +239,9 @@ class Connection:
         self._settle(has_sent=self._waiting_bytes < waiting_bytes)
 
     def _send_first(self) -> int:
-        """Send the first slice, or what can be gathered; returns what that costs of the turn's budget: all once the socket is full."""
+        """Send the first slice or the gathered chunks; returns the cost to the turn's budget: all once the
+        socket is full.
+        """
         first = self._waiting[0]
         if isinstance(first, FileSlice) and first.length > GATHERED_SLICE_BYTES_MAX:
             return self._send_slice(first)
@@ -297,7 +303,7 @@ class Connection:
         return sent if sent == length else self._owner.turn_bytes
 
     def _drop(self, sent: int) -> None:
-        """Forget the first `sent` bytes of what waits, none of which lies in a slice."""
+        """Remove the first `sent` unsent bytes, none of which lies in a slice."""
         waiting = self._waiting
         self._waiting_bytes -= sent
         whole = 0
@@ -359,7 +365,7 @@ class Connection:
         self._owner.read_ahead(read_ahead(cast(OpenFile, part.file).borrow, position, limit), self._looked_further)
 
     def _looked_further(self, _result: object) -> None:
-        self._is_looking_further = False  # a disk that fails is met again by who sends these bytes
+        self._is_looking_further = False  # a failed read fails again when these bytes are sent
 
 
 def _descriptor(part: FileSlice) -> int:

@@ -1,9 +1,9 @@
-"""How the descriptors of a process are shared out, so that connections never take those that files need.
+"""Division of the process's descriptors, so that connections never use those reserved for files.
 
 limit (RLIMIT_NOFILE)
 ├── reserve        sockets that listen, locks, syncs, checkpoints, jobs: 256, or a quarter of a small limit
 ├── files          segments held open, also removed ones that are still read: `sparklog.open.files.max`, or half of the rest
-└── connections    `max.connections`, or what is left
+└── connections    `max.connections`, or the rest
 """
 
 import resource

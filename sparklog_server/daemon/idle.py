@@ -1,8 +1,10 @@
-"""Which connection gives way to a newcomer: the one that has been idle longest, never one with a request in flight whose peer is there.
+"""Choice of the connection that a new one evicts: the longest idle, never one with a request in flight whose
+peer is there.
 
     connections ─► sorted by when they were last active ─► looked at in this order, each once ─► sorted anew when all have been looked at
 
-What was active since the sorting is younger than all that was not, so the order stays exact, and a newcomer costs one look on average.
+A connection active since the sorting is younger than all others, so the order stays exact, and an eviction
+inspects one connection on average.
 """
 
 from collections.abc import Callable, Iterable

@@ -89,7 +89,7 @@ class Jobs:
         self._threads = 0
 
     def run(self, job: Job, done: Done, *, in_steps: bool = False, session: SessionId | None = None, memory_bytes: int = 0) -> None:
-        """Run `job` when a thread and its memory are free, then call `done` with what it returned or raised."""
+        """Run `job` when a thread and its memory are free, then call `done` with its result or error."""
         assert memory_bytes <= self._room_for(memory_bytes), "a job that could never start"
         with self._changed:
             self._push(_Work(job, done, in_steps=in_steps, session=session, memory_bytes=memory_bytes))
@@ -166,7 +166,7 @@ class Jobs:
         try:
             result, is_done = self._work(work, begun_s)
         except MemoryError as error:
-            # A request fails. What the broker needs itself is tried again: it changes nothing before it is whole.
+            # A request fails. The broker retries its own jobs: a job changes nothing before it is complete.
             result, is_done = without_frames(error), work.session is not None or work.tries == OWN_TRIES
             work.tries += 1
             work.steps = None

@@ -1,4 +1,4 @@
-"""The resolver of a broker that has not needed one yet: what it takes is imported and made with the first question."""
+"""A resolver made lazily: its modules are imported and its objects made at the first question."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING

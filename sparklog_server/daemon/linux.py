@@ -1,5 +1,6 @@
-"""System calls and functions of the C library that Python has no name for. Where one does not exist, or is not allowed, nothing is lost but
-what it is good for.
+"""System calls and C library functions that Python does not expose.
+
+Where one does not exist or is not allowed, only its benefit is lost.
 """
 
 import contextlib
@@ -15,7 +16,8 @@ _SCHED_SETATTR: Final = {"x86_64": 314, "aarch64": 274, "riscv64": 274}.get(os.u
 _SCHED_ATTR: Final = struct.Struct("<IIQiIQQQ")  # size, policy, flags, nice, priority, runtime, deadline, period
 _SLICE_NS_MAX: Final = 100_000_000
 _PAGE_BYTES: Final = os.sysconf("SC_PAGESIZE")
-# Keeps the GIL: a call takes a microsecond or two, and whoever lets go of it may wait for a job to give it back.
+# Keeps the GIL: a call takes a microsecond or two, and a thread that releases it may wait for a job to return
+# it.
 _libc: Final = ctypes.PyDLL(None, use_errno=True)
 _libc_without_gil: Final = ctypes.CDLL(None)
 # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of glibc: the memory of a large frame is kept for the next one. Given back and asked for again with
@@ -42,7 +44,7 @@ def set_malloc_options() -> None:
 def free_heap_bytes() -> int | None:
     """The bytes that the allocator holds and nothing uses, given back or not; None where they are not counted (before glibc 2.33).
 
-    It walks what is free: 16 ms for 50 000 pieces, in which other threads run but may wait for memory.
+    It walks the free pieces: 16 ms for 50 000, in which other threads run but may wait for memory.
     """
     try:
         mallinfo = _libc_without_gil.mallinfo2
@@ -75,7 +77,8 @@ def lengthen_slice() -> None:
 
 
 def count_cached(descriptor: int, position: int, length: int) -> tuple[int, int] | None:
-    """(pages of `[position, position + length)` in the page cache or on their way there, pages in all); None where nobody counts them.
+    """(pages of `[position, position + length)` in the page cache or on their way there, pages in all); None
+    without cachestat.
 
     Unlike a read that must not wait, asking begins none (cachestat, Linux 6.5).
     """

@@ -25,7 +25,7 @@ class TraceLog:
         self._write(text)
 
     def halt(self, reason: str) -> None:
-        """The account of an end that nobody asked for: why, and what happened before it."""
+        """Log an unexpected end: its cause and the events before it."""
         last = list(self._last)
         self.trace("halt", reason=reason)
         self._write("\n".join([f"the last {len(last)} lines before it:", *(f"  {line}" for line in last)]))
@@ -35,7 +35,7 @@ class TraceLog:
             self._stream.write(text + "\n")
             self._stream.flush()
         except (OSError, ValueError):
-            pass  # nobody reads the log any more; the broker serves on
+            pass  # the log's reader is gone; the broker goes on
 
 
 def _timestamp() -> str:

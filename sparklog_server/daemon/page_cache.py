@@ -1,7 +1,8 @@
 """Whether a range of a file can be read without waiting for the disk, and how to make it so.
 
-Linux counts the pages (cachestat), and answers through preadv2 with RWF_NOWAIT. That alone would do, if the question did not begin a read:
-of all that the kernel thinks will be asked for next, 8 MiB on some disks. Where nobody can tell, everything counts as resident.
+Linux counts the pages (cachestat), and preadv2 with RWF_NOWAIT reports whether a read would wait. preadv2 alone
+is not enough, because it starts read-ahead: 8 MiB on some disks. Where neither call exists, every range
+counts as resident.
 """
 
 import errno
@@ -14,9 +15,9 @@ from sparklog_server.daemon.linux import count_cached
 
 # The kernel reads ahead in steps of at least this, so between two probes it has left no hole.
 PROBE_STEP_BYTES: Final = 128 << 10
-# A system call is not always interrupted for somebody who waits for the processor: this much takes about 10 us.
+# A system call is not always preempted for a waiting thread: this much takes about 10 us.
 READ_STEP_BYTES: Final = 256 << 10
-# Further than what the kernel reads ahead by itself.
+# Further than the kernel's own read-ahead.
 COLD_BEYOND_BYTES: Final = 20 << 20
 NOWAIT: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
 
@@ -32,7 +33,7 @@ def is_resident(descriptor: int, position: int, length: int) -> bool:
     counted = count_cached(descriptor, position, length)
     if counted is not None and counted[0] < counted[1] and (counted[0] or os.fstat(descriptor).st_dev not in _uncounted):
         return False
-    # Counted is also what is on its way from the disk.
+    # The count includes pages being read from the disk.
     try:
         for probed in range(position, position + length - 1, PROBE_STEP_BYTES):
             os.preadv(descriptor, (_PROBE,), probed, NOWAIT)
@@ -108,8 +109,9 @@ def _opened_at_random(descriptor: int) -> int:
 
 
 def _pass_by(descriptor: int, position: int, limit: int) -> int:
-    """Hand the pages of a range to nobody, which waits for each to be there, and copies no byte: the processor belongs to those who are
-    served meanwhile. Gives `limit`, also where the file ends before it.
+    """Read a range into the page cache and wait for each page, without copying bytes to user space.
+
+    Returns `limit`, also where the file ends before it.
     """
     nobody = os.open(os.devnull, os.O_WRONLY)
     try:

@@ -83,7 +83,7 @@ class Pump:
         self._reactor = reactor
         self._trace = trace
         self._jobs = Jobs(reactor.post, memory_max=decompress_memory(broker.settings).jobs_bytes)
-        # Threads of their own: these rest, and nobody else's job shall wait for that.
+        # Threads of their own: these jobs pause, and other jobs must not wait for that.
         self._long_jobs = Jobs(reactor.post)
         self._reads = Jobs(reactor.post)
         self._syncer = Syncer(disk, reactor.post, self._synced)
@@ -95,7 +95,7 @@ class Pump:
     # -- the broker's life and time
 
     def start(self) -> None:
-        """Start the broker; raises what it raises."""
+        """Start the broker; its errors propagate."""
         now = read_clock()
         self._carry_out(self._broker.start(now), now)
 
@@ -171,7 +171,7 @@ class Pump:
             self._carry_out([], read_clock())
 
     def taken(self, connection: Connection) -> None:
-        """The peer has read some of what waited for it."""
+        """The peer has read some of the bytes queued for it."""
         connection.active_us = time.monotonic_ns() // 1000
 
     def unread(self, connection: Connection, size: int, *, has_read: bool) -> None:
@@ -186,7 +186,9 @@ class Pump:
         return self._counts[listener]
 
     def hears_others(self) -> bool:
-        """Whether somebody who reads nothing cold was heard lately, who should not have to wait for one who does. For any thread."""
+        """Whether a session that reads nothing cold was active lately: cold reads must not delay it. Thread-
+        safe.
+        """
         return time.monotonic_ns() // 1000 < self._hears_until_us
 
     def run(self, job: Job, done: Done) -> None:
@@ -206,7 +208,7 @@ class Pump:
         self._reads.run(partial(take_calmly, steps, self.hears_others), done)
 
     def close_idle(self, idle_us_max: int) -> None:
-        """Close the connections that have sent nothing, and read nothing of what waits for them, for so long."""
+        """Close connections that for so long have sent nothing and read none of the bytes queued for them."""
         oldest_us = read_clock().mono_us - idle_us_max
         for connection in list(self.connections.values()):
             if connection.active_us < oldest_us:

@@ -1,12 +1,16 @@
-"""Who is ready: one epoll, one wake-up descriptor, and the calls that other threads hand in.
+"""The event loop: one epoll, one wake-up descriptor, and calls posted by other threads.
 
-All the daemon needs of an event loop, at the price of a system call per turn. Events are level-triggered: what a callback leaves undone
-is reported again, so a callback may do little and return, and every socket gets its turn.
+A turn costs one system call. Events are level-triggered: unfinished work is reported again, so a callback may
+do
+little and return, and every socket gets its turn.
 
-A processor that goes to sleep takes long to wake: 40 us on the virtual machines where this was measured, more than a whole request. So
-while waits have lately been short (a client that sends its next request as soon as it has its answer), the reactor asks again for a
-little while before it sleeps, giving way to whoever else wants the processor. Where waits are long it never does, nor where each is ended
-by another descriptor: of a thousand idle clients the next one is no more likely to be heard at once because the last one was.
+A sleeping processor wakes slowly: 40 us on the virtual machines where this was measured, more than a whole
+request. While recent waits were short (a client sends its next request as soon as it has its response), the
+reactor polls for a short time before it sleeps, and yields the processor to other threads. It does not poll
+where
+waits are long, nor where each wait is ended by another descriptor: with a thousand idle clients, the last
+event
+does not predict the next.
 """
 
 import contextlib
@@ -86,7 +90,7 @@ class Reactor:
         self._alone_from_ns = 0
         self._waited_ns = SHORT_WAIT_NS
         self._passed_over: dict[int, int] = {}  # descriptors that are ready and were not called, and for how many turns
-        self._heard: tuple[int, ...] = ()  # who ended the last few waits, newest first
+        self._heard: tuple[int, ...] = ()  # descriptors that ended the last few waits, newest first
         self._is_closed = False
         self._closing = Lock()  # not for `wake`: a signal may come while its own thread posts
         self._wake_reader, self._wake_writer = os.pipe()
@@ -126,13 +130,14 @@ class Reactor:
         return self._wake_writer
 
     def turn(self, timeout_s: float | None) -> None:
-        """Wait until something is ready, at most so long (None: for ever), and call whoever it concerns.
+        """Wait until something is ready, at most so long (None: for ever), and call its callbacks.
 
-        An event of a descriptor that was forgotten within the turn concerns none, also where a new connection has got its number.
+        An event of a descriptor that was forgotten within the turn is dropped, also where a new connection
+        reuses its number.
         """
         found = self._wait(timeout_s)
         waited, self._passed_over = self._passed_over, {}
-        if waited:  # those that waited longest come first: the kernel reports what is always ready in the same order each time
+        if waited:  # the longest waiting come first: the kernel reports busy descriptors in the same order each time
             found.sort(key=lambda one: waited.get(one[0], 0), reverse=True)
         due = [(descriptor, self._ready.get(descriptor), events) for descriptor, events in found]
         served_left, ended_left = SERVED_PER_TURN, ENDED_PER_TURN
@@ -157,7 +162,8 @@ class Reactor:
                 os.sched_yield()
                 before_ns, asked_ns = asked_ns, time.monotonic_ns()
                 if asked_ns - before_ns > CROWDED_NS:
-                    # Others want the processor: who sleeps gets it back at its event, who yields when they have had enough.
+                    # Other threads want the processor: a sleeping thread gets it back at its event, a
+                    # yielding one later.
                     self._alone_from_ns = asked_ns + CROWDED_FOR_NS
                     asked_ns += AWAKE_NS
                 ready = self._poll.wait(0)
@@ -188,6 +194,6 @@ class Reactor:
 
     def _woken(self, _events: int) -> None:
         os.read(self._wake_reader, 4096)
-        # Only what is there now: calls that post calls must not keep the sockets waiting.
+        # Only calls posted so far: calls that post calls must not delay the sockets.
         for _ in range(len(self._posted)):
             self._posted.popleft()()

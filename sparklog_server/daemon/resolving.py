@@ -1,6 +1,8 @@
-"""The sockets of the resolver: a client of this very cluster, on the reactor, connected only while there is something to ask.
+"""The sockets of the resolver: a client of this cluster, on the reactor, connected only while it has
+requests.
 
-call_soon ─► turn ─► resolver.asks ─► by broker: look up, connect, handshake, send ─► answers ─► resolver.replied ─► what to ask next
+call_soon ─► turn ─► resolver.asks ─► by broker: look up, connect, handshake, send ─► answers ─►
+resolver.replied ─► next requests
 """
 
 import socket
@@ -42,7 +44,7 @@ class Asking(Protocol):
 
 
 class _Link:
-    """One broker's connection, what waits for it to be ready, and the bytes that did not leave yet."""
+    """One broker's connection, the requests that wait until it is ready, and the unsent bytes."""
 
     __slots__ = ("connection", "deadline", "output", "socket", "waiting", "wants_write")
 
@@ -56,7 +58,7 @@ class _Link:
 
 
 class Resolving:
-    """Carries what the resolver asks. Nothing is open while it asks nothing, but for a minute after the last question."""
+    """Carries the resolver's requests. Connections stay open for at most a minute after the last request."""
 
     def __init__(
         self,
@@ -88,7 +90,7 @@ class Resolving:
             self._turn()
 
     def _turn(self) -> None:
-        """Send what is to be sent, and see to it that the next turn comes though nothing is heard."""
+        """Send the resolver's requests, and schedule the next turn in case no response arrives."""
         if not self._resolver.is_at_work and not self._links:
             return
         now = _now()
@@ -142,7 +144,7 @@ class Resolving:
             link.socket.setblocking(False)
             link.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             link.socket.connect_ex(address)
-            # Writable is what a connection becomes when it is made, and when it fails.
+            # A connection becomes writable when it is established, and when it fails.
             self._reactor.watch(link.socket.fileno(), lambda events: self._ready(node, link, events), READ | WRITE)
         except OSError as error:
             self._fail(node, broken(str(error)))

@@ -49,7 +49,7 @@ GC_THRESHOLDS: Final = (700, 10, 100)
 TRIMMED_EVERY_S: Final = 5
 TRIMMED_BYTES_MIN: Final = 32 << 20
 
-# What keeps a broker from starting and can be told in a sentence; anything else is a bug.
+# Errors that keep a broker from starting and fit in a sentence; any other error is a bug.
 REFUSALS: Final = (SparklogError, StorageError, DirectoryRefused, CheckpointCorrupt, ElectionStateCorrupt)
 
 MakeBroker = Callable[[BrokerSettings, Disk, Callable[..., None]], Serving]
@@ -147,7 +147,7 @@ class Server:
         if self._settings.connections_max_idle_ms > 0:
             self._sweep_idle()
         self._after(TRIMMED_EVERY_S, self._trim_heap)
-        # What exists now lives as long as the process: the collector need not walk it again and again.
+        # Objects that exist now live as long as the process: the collector need not walk them again.
         gc.collect()
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
@@ -178,7 +178,7 @@ class Server:
         self._log.halt(reason)
         os._exit(1)
 
-    # -- chores: what is done every so often
+    # -- chores: periodic work
 
     def _run_due(self) -> float | None:
         """Do the chores that are due, tell the broker the time; returns the seconds until there is something to do again."""
@@ -216,7 +216,7 @@ class Server:
 
 
 def prepare_process() -> None:
-    """What a broker asks of its process: short turns for other threads, memory kept for the next."""
+    """Prepare the process: short turns for other threads, freed memory kept for reuse."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     set_malloc_options()
 

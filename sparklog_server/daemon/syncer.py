@@ -1,7 +1,8 @@
 """Makes files durable beside the loop: one thread per log directory and one for the metadata log.
 
-Each device gets its own queue, so a slow one holds up nobody else. Grouping is the broker's work: it has one sync in flight per
-directory, and what was appended meanwhile goes into the next.
+Each directory has its own queue, so a slow disk does not delay the others. The broker groups syncs: it has
+one
+sync in flight per directory, and records appended meanwhile go into the next.
 """
 
 from collections.abc import Callable

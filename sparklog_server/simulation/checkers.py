@@ -1,18 +1,28 @@
-"""What must not be in a history of transactions, whatever died while it was made; pure, so that it judges simulated and real brokers alike.
+"""Anomalies in a history of transactions, also with crashes; pure, so that they apply to simulated and real
+brokers.
 
-    duplicate            a value at two offsets                        inconsistent   two values at one offset, or not where it was acked
-    lost                 committed, and not there at the end           torn           of an unknown outcome, and there in part
-    aborted-read  (G1a)  read-committed gave what was aborted          early-read (G1b)  ... what nobody had asked to commit yet
-    skipped              a reader passed over what is committed        vanished       a reader saw what is not there at the end
-    non-monotonic        a reader's offsets or positions go back       unstable-read  read-committed went beyond an open transaction
-    write-cycle   (G0)   what ended before is written behind what began after, or one transaction's own writes are out of order
-    zombie               an incarnation committed after a younger one was told that it is fenced
-    hanging              everything has ended, and read-committed does not come to the end of a partition
-    aborted-offset, early-offset, stale-offset, unstable-offset, lost-offset, torn-offset      the same of what groups have committed
-    twice-consumed       two committed transactions consumed the same of a partition for a group, or left something out between
+    duplicate            a value at two offsets
+    inconsistent         two values at one offset, or a value not at its acknowledged offset
+    lost                 a committed record is missing at the end
+    torn                 of a transaction with unknown outcome, only some records are there
+    aborted-read  (G1a)  a read_committed reader got an aborted record
+    early-read    (G1b)  a read_committed reader got a record before its producer requested the commit
+    skipped              a reader passed over a committed record
+    vanished             a reader got a record that is missing at the end
+    non-monotonic        a reader's offsets or positions go back
+    unstable-read        a read_committed reader read beyond an open transaction
+    write-cycle   (G0)   a transaction that ended earlier is written behind one that began later, or the writes of
+                         one transaction are out of order
+    zombie               an incarnation committed after a younger one had its producer id
+    hanging              all transactions have ended, and read_committed does not reach the end of a partition
+    aborted-offset, early-offset, stale-offset, unstable-offset, lost-offset, torn-offset
+                         the same for offsets committed by groups
+    twice-consumed       two committed transactions consumed the same records of a partition for a group, or left
+                         records out between them
 
-Kafka isolates no writes of transactions that run side by side: their records interleave in either order, so a cycle among those is none of
-its broken promises, and none of ours.
+Kafka does not isolate the writes of concurrent transactions: their records interleave in either order, so a
+write
+cycle among them is not an anomaly.
 """
 
 from collections import defaultdict
@@ -53,7 +63,9 @@ def check(history: History) -> list[Anomaly]:
 
 
 class _Facts:
-    """The history, and what follows from it: who wrote what, what is there at the end, and which unknown transactions were committed."""
+    """The history and its derived facts: the writer of each value, the final log, and the outcome of unknown
+    transactions.
+    """
 
     def __init__(self, history: History) -> None:
         self.history = history
@@ -70,7 +82,7 @@ class _Facts:
             self.initialized[one.transactional_id].append(one)
 
     def is_committed(self, txn: Transaction) -> bool:
-        """Whether it was: one whose outcome nobody was told is as its records say, or else its offsets."""
+        """Whether it was committed; an unknown outcome follows from its records, or else its offsets."""
         if txn.outcome is not Outcome.UNKNOWN:
             return txn.outcome is Outcome.COMMITTED
         if txn.writes:
@@ -78,7 +90,9 @@ class _Facts:
         return txn.number in self.numbers_read
 
     def open_until(self, txn: Transaction) -> int:
-        """Until when it was certainly open: nobody had asked for its end, nor for a producer id of its id, and its time was not over."""
+        """The time until which it was certainly open: no request for its end or for its transactional id, and
+        no timeout.
+        """
         fences = [
             max(one.asked_us, txn.begun_us)
             for one in self.initialized[txn.transactional_id]
@@ -110,7 +124,7 @@ def _places(facts: _Facts) -> Iterator[Anomaly]:
 
 
 def _ends(facts: _Facts) -> Iterator[Anomaly]:
-    """What was committed is there at the end, whole: nobody asks to commit before everything was acknowledged."""
+    """Committed records are all there at the end: a client commits only after all are acknowledged."""
     for txn in facts.history.transactions:
         if facts.is_committed(txn):
             for write in txn.writes:
@@ -149,7 +163,7 @@ def _readers(facts: _Facts) -> Iterator[Anomaly]:
 
 
 def _whole_ranges(facts: _Facts) -> Iterator[Anomaly]:
-    """What a reader saw of a range is what is there at the end, no more and no less."""
+    """A reader's records of a range equal those of the final log."""
     for is_committed, final in ((True, facts.committed_at), (False, facts.all_at)):
         by_partition: dict[TopicPartition, dict[int, int]] = defaultdict(dict)
         for (partition, offset), value in final.items():
@@ -210,7 +224,7 @@ def _order_of_writes(facts: _Facts) -> Iterator[Anomaly]:
 
 
 def _zombies(facts: _Facts) -> Iterator[Anomaly]:
-    """Whoever asks to commit after a younger incarnation was told of its producer id is told that it is fenced."""
+    """An incarnation that requests a commit after a younger one received its producer id is fenced."""
     for txn in facts.history.transactions:
         if txn.commit_us is None or not facts.is_committed(txn):
             continue
@@ -226,7 +240,7 @@ def _zombies(facts: _Facts) -> Iterator[Anomaly]:
 
 
 def _offsets_read(facts: _Facts) -> Iterator[Anomaly]:
-    """What a group reads as committed is so, is the newest there was, and is not told while it is undecided."""
+    """An offset that a group reads is committed, the newest, and not returned while it is undecided."""
     owners: dict[tuple[str, TopicPartition], list[tuple[Transaction, Commit]]] = defaultdict(list)
     for txn in facts.history.transactions:
         for commit in txn.commits:
@@ -252,7 +266,7 @@ def _offset_found(facts: _Facts, read: OffsetRead) -> Iterator[Anomaly]:
 
 
 def _offset_missed(facts: _Facts, read: OffsetRead, owners: list[tuple[Transaction, Commit]]) -> Iterator[Anomaly]:
-    """Who reads stable offsets sees all that was committed before, and nothing while one is pending."""
+    """A reader of stable offsets gets every offset committed before, and none while one is pending."""
     found = -1 if read.found is None else read.found[0]
     for txn, commit in owners:
         if facts.is_committed(txn) and txn.told_us is not None and txn.told_us < read.asked_us and found < commit.limit:
@@ -262,7 +276,9 @@ def _offset_missed(facts: _Facts, read: OffsetRead, owners: list[tuple[Transacti
 
 
 def _offsets_in_the_end(facts: _Facts) -> Iterator[Anomaly]:
-    """The last committed transaction of a group is what it has, and offsets and records of one transaction share their fate."""
+    """A group's offsets are those of its last committed transaction, and are committed atomically with its
+    records.
+    """
     last: dict[tuple[str, TopicPartition], tuple[int, Transaction]] = {}
     for txn in facts.history.transactions:
         for commit in txn.commits if facts.is_committed(txn) else ():

@@ -25,7 +25,7 @@ class VirtualClock:
         return Instant(Micros(self._mono_us), Millis(wall_ms))
 
     def step_wall(self, by_ms: int) -> None:
-        """Somebody set the wall clock forward or back."""
+        """Step the wall clock forward or back."""
         self._wall_step_ms += by_ms
 
     def after(self, delay_us: int, event: Callable[[], None]) -> None:

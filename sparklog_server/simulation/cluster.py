@@ -1,7 +1,8 @@
 """Nodes without a machine: a real `Broker` on a disk in memory, in virtual time, killed and started at will.
 
-What the daemon does with sockets and threads happens here by events: a sync or a job returns after a delay drawn from the seed, so a crash
-may fall between any two effects. Replies are collected in the client's connection, whole frames in order.
+Events replace the daemon's sockets and threads: a sync or a job returns after a delay drawn from the seed, so
+a
+crash may fall between any two effects. The client's connection collects replies, whole frames in order.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +28,7 @@ _JOB_DELAY_US = (50, 20_000)
 class SimulatedConnection:
     """A client's end: requests in, decoded replies out, in order. `is_closed` once either side has gone.
 
-    With `expects_anything` set, replies are taken unread: what was asked was nonsense.
+    With `expects_anything` set, replies are not decoded: the requests were invalid.
     """
 
     def __init__(self, node: "SimulatedNode", session_id: SessionId, client_id: str) -> None:
@@ -78,9 +79,10 @@ class SimulatedConnection:
 
 
 class SimulatedNode:
-    """One broker process: `start`, `kill` (with a crash of the disk, as a power cut has it), `stop`, and `pause` until `resume`.
+    """One broker process: `start`, `kill` (with a crash of the disk, as at a power cut), `stop`, and `pause`
+    until `resume`.
 
-    `broker_class` is what it runs: a broker with a fault planted in it shows whether that would be found.
+    It runs `broker_class`: a class with a planted fault tests whether the checkers find that fault.
     """
 
     def __init__(
@@ -95,7 +97,7 @@ class SimulatedNode:
     ) -> None:
         self._allow = allow
         self._broker_class = broker_class
-        self.work_clock: Callable[[], int] = lambda: 0  # nanoseconds; what requests take is a matter of the test
+        self.work_clock: Callable[[], int] = lambda: 0  # nanoseconds; a test sets the duration of requests
         self._clock = clock
         self._random = random
         self.disk = disk
@@ -105,7 +107,7 @@ class SimulatedNode:
         self._connections: dict[SessionId, SimulatedConnection] = {}
         self._unread: dict[SessionId, bytes] = {}  # sent by clients whose sessions are muted
         self._muted: set[SessionId] = set()
-        self._paused: list[Callable[[], None]] | None = None  # what has happened since the process was stopped
+        self._paused: list[Callable[[], None]] | None = None  # events since the process was paused
         self.broker: Broker | None = None
         self.trace: list[str] = []
         self.syncs = 0  # begun, over all lives
@@ -128,7 +130,9 @@ class SimulatedNode:
         self._carry_out(self.broker.start(self._clock.now))
 
     def kill(self, *, is_power_cut: bool = True) -> None:
-        """Cut the power: the process is gone, and the disk keeps what was synced and some of the rest; or kill the process alone."""
+        """Cut the power: the process ends, and the disk keeps synced bytes and some of the rest; or kill only
+        the process.
+        """
         self._end()
         if is_power_cut:
             self.disk.crash(self._random)
@@ -148,7 +152,7 @@ class SimulatedNode:
         self._carry_out(self.running.stop(self._clock.now))
 
     def pause(self) -> None:
-        """Stop the process as SIGSTOP does: it sees nothing of what happens, until `resume`."""
+        """Stop the process as SIGSTOP does: it receives no event until `resume`."""
         if self._paused is None:
             self._paused = []
 

@@ -25,7 +25,9 @@ _CHANGING = frozenset(("append", "truncate", "replace", "rename", "remove", "mkd
 
 
 class _Content:
-    """The bytes of one file. `[0, durable)` would survive; `cut_off` is what was durable behind it before an unsynced truncation."""
+    """The bytes of one file. `[0, durable)` survives a crash; `cut_off` holds the durable bytes that an
+    unsynced truncation removed.
+    """
 
     __slots__ = ("cut_off", "durable", "live")
 
@@ -46,7 +48,7 @@ class _Content:
 
     def crash(self, random: Random) -> None:
         if self.cut_off and random.random() < 0.5:
-            self.live[self.durable :] = self.cut_off  # the truncation was lost, and what was written behind it
+            self.live[self.durable :] = self.cut_off  # the truncation was lost, and later writes with it
         else:
             self._tear(random)
         self.sync()
@@ -96,7 +98,7 @@ class SimulatedFile:
         return bytes(self.content.live[position : min(position + max(length, 0), self.size)])
 
     def truncate(self, size: int) -> None:
-        """Cut the file to `size` bytes, which must not exceed what it has."""
+        """Cut the file to `size` bytes, which must not exceed its size."""
         self.check("truncate")
         assert size <= self.size, self.path
         self._disk.take_space(self.path, size - self.size)
@@ -120,7 +122,7 @@ class SimulatedFile:
         self._is_closed = True
 
     def check(self, call: str) -> None:
-        """Raise what the disk's fault says for this call. Raises StorageError."""
+        """Raise StorageError if the disk's fault fails this call."""
         if self._is_closed and not self._retained and call != "sync":
             raise StorageError(self.path, call, "the file was closed meanwhile")
         assert self._boot == self._disk.boot, f"{self.path}: {call} through a handle from before the crash"
@@ -133,9 +135,11 @@ _UNBOUNDED_BYTES = 1 << 40
 class SimulatedDisk:
     """Files in memory.
 
-    `capacity_bytes` bounds what all files hold together; `fault` may fail any call; while `is_read_only` every change is refused. All may
-    be set at any time. Invariant: what `_durable` names is the content a crash brings back under that name, itself subject to what of it
-    was synced.
+    `capacity_bytes` bounds the sum of file sizes; `fault` may fail any call; while `is_read_only` every
+    change is
+    refused. All may be set at any time. Invariant: after a crash, each name in `_durable` has the file it
+    maps to,
+    of which only synced bytes are certain.
     """
 
     def __init__(self, *, capacity_bytes: int | None = None) -> None:
@@ -152,7 +156,7 @@ class SimulatedDisk:
         self._locked: dict[str, None] = {}
         self._replaced_count = 0
 
-    # -- what happens to disks
+    # -- crashes and faults
 
     def crash(self, random: Random) -> None:
         """Cut the power: everything synced comes back, and a part of the rest that `random` decides."""
@@ -190,7 +194,7 @@ class SimulatedDisk:
         self.used_bytes += size
 
     def check(self, call: str, path: str) -> None:
-        """Raise what `fault` says for this call. Raises StorageError."""
+        """Raise StorageError if `fault` fails this call."""
         if self.is_read_only and call in _CHANGING:
             raise StorageError(path, call, READ_ONLY)
         if self.fault is not None:
@@ -281,8 +285,9 @@ class SimulatedDisk:
         return 0 if content is None else len(content.live)
 
     def remove(self, *paths: str) -> None:
-        """Remove files, or directories with all they hold, for good; nothing happens to what is missing. A crash before it is done may
-        bring any of the files back.
+        """Remove files, or directories with their content, durably; missing ones are ignored.
+
+        A crash before the end may restore any of the files.
         """
         self._unlasting_removals.clear()
         for path in paths:

@@ -1,7 +1,9 @@
-"""What clients did and were told, in the manner of Jepsen's Kafka workload: written down by whoever drives them, judged by `checkers`.
+"""Requests of clients and their responses, as in Jepsen's Kafka workload; `checkers` looks for anomalies in
+them.
 
-Every record written has a value of its own, and every offset committed within a transaction names it in its metadata, so whatever is read
-tells who wrote it. Times are microseconds of one clock. What was asked and never answered stays None: it happened or not.
+Every record has a unique value, and every offset committed within a transaction names the transaction in its
+metadata, so each read identifies its writer. Times are microseconds of one clock. The result of an unanswered
+request stays None: it took effect or not.
 """
 
 from dataclasses import dataclass, field
@@ -11,7 +13,7 @@ from sparklog.model import TopicPartition
 
 
 class Outcome(Enum):
-    """What a client knows of its transaction's end."""
+    """The outcome of a transaction as its client knows it."""
 
     COMMITTED = "committed"
     ABORTED = "aborted"  # a commit was never asked for, or was refused
@@ -65,10 +67,14 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class Initialized:
-    """An incarnation of a transactional id has asked for its producer id, and every one before it is fenced from `told_us` on.
+    """The request of an incarnation for its producer id; every earlier incarnation is fenced from `told_us`
+    on.
 
-    It may fence from `asked_us` on; without an end if `is_doubtful`: a request that was not answered may arrive at any time. One that is
-    not `is_first` raised its own epoch: if it is fenced already it ends what a younger one has open all the same, as in Kafka.
+    It may fence from `asked_us` on; at any later time if `is_doubtful`, since an unanswered request may
+    arrive late.
+    One that is not `is_first` raised its own epoch: even if it is already fenced, it ends the open
+    transaction of a
+    younger one, as in Kafka.
     """
 
     transactional_id: str
@@ -95,7 +101,9 @@ class Poll:
 
 @dataclass(frozen=True, slots=True)
 class OffsetRead:
-    """What a group had committed: (offset, number of the transaction), None where there was nothing; `is_unstable` if it is undecided."""
+    """A group's committed offset: (offset, number of the transaction), None without one; `is_unstable` while
+    it is undecided.
+    """
 
     group: str
     partition: TopicPartition

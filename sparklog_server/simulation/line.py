@@ -1,7 +1,8 @@
-"""A client that is told by a generator what to do next: it yields a request, and is sent the answer, or None where there was none.
+"""A client driven by a generator, which yields a request and receives the response, or None without one.
 
-steps ── Ask ──► delay ──► the broker ──► delay ──► answer ──► steps          the first delay may be so long that nobody waits any more:
-                                                                              the request arrives all the same, behind younger ones
+    steps ── Ask ──► delay ──► the broker ──► delay ──► response ──► steps
+
+The first delay may exceed the client's timeout: the request still arrives, behind younger ones.
 """
 
 from collections.abc import Generator
@@ -47,7 +48,7 @@ class Line:
 
     def _go_on(self, told: Message | None, number: int) -> None:
         if number != self._number:
-            return  # nobody waits for that any more
+            return  # the client no longer waits for this response
         self._number += 1
         try:
             step = self._steps.send(told)
@@ -79,5 +80,5 @@ class Line:
 
     def _give_up(self, number: int) -> None:
         if number == self._number:
-            self._connection = None  # and whatever is still under way on it arrives
+            self._connection = None  # requests in flight on it still arrive
             self._go_on(None, number)

@@ -1,4 +1,6 @@
-"""Clients that read, read-committed or everything, and ask for the offsets of groups; what they are told is written down."""
+"""Clients that read, read_committed or read_uncommitted, and fetch offsets of groups; the history records
+their responses.
+"""
 
 from collections.abc import Callable, Generator
 from random import Random
@@ -34,7 +36,7 @@ class Consumed(NamedTuple):
 
 
 class Readers:
-    """What all readers of one history share."""
+    """State shared by all readers of one history."""
 
     def __init__(self, clock: VirtualClock, random: Random, history: History, partitions: tuple[TopicPartition, ...]) -> None:
         self._clock = clock
@@ -54,7 +56,7 @@ class Readers:
             yield self._random.randint(*_PAUSE_US)
 
     def watch(self, groups: tuple[str, ...], is_over: Callable[[], bool]) -> Steps:
-        """Ask for offsets of groups, now as who needs them stable, now as who does not."""
+        """Fetch offsets of groups, with and without `require_stable`."""
         while not is_over():
             group, partition = self._random.choice(groups), self._random.choice(self._partitions)
             read = yield from self.offset(group, partition, is_stable=self._random.random() < 0.6)
@@ -63,7 +65,7 @@ class Readers:
             yield self._random.randint(*_PAUSE_US)
 
     def consume(self, group: str) -> Generator[Ask | int, Message | None, Consumed | None]:
-        """Read on from where a group stands in some partition; None if there is nothing, or nobody answers."""
+        """Read from a group's committed offset in some partition; None if there is none, or no response."""
         partition = self._random.choice(self._partitions)
         read = yield from self.offset(group, partition, is_stable=True)
         if read is None or read.is_unstable:
@@ -127,7 +129,7 @@ class Readers:
         assert code in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE), code
         limit, found = start, []
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
-            limit = -1  # what was read before is gone: positions have gone back
+            limit = -1  # records read before are gone: offsets went back
         elif told.records:
             assert isinstance(told.records, bytes | memoryview)
             records = memoryview(told.records)
@@ -139,7 +141,9 @@ class Readers:
         return Poll(name, partition, is_committed, start, limit, tuple(found), asked_us, self._clock.now.mono_us)
 
     def offset(self, group: str, partition: TopicPartition, *, is_stable: bool) -> Generator[Ask | int, Message | None, OffsetRead | None]:
-        """What a group has committed; None if there is no answer, or one that may pass."""
+        """The committed offset of a group; None without a response, or for an error other than
+        UNSTABLE_OFFSET_COMMIT.
+        """
         asked = OffsetFetchRequestGroup(
             group, topics=[OffsetFetchRequestTopics(name=partition.topic, partition_indexes=[partition.partition])]
         )

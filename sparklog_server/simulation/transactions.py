@@ -37,9 +37,9 @@ _SETTLES_US = 60_000_000
 
 
 def run(seed: int, *, broker_class: type[Broker] = Broker, settings: dict[str, str] | None = None, disk_fills: bool = False) -> History:
-    """What happened in the world of this seed; the same each time. `broker_class` and `settings` are there to plant faults.
+    """The history of this seed; the same at each call. `broker_class` and `settings` allow planted faults.
 
-    With `disk_fills` others fill the disk now and then, up to the last bytes.
+    With `disk_fills`, other processes fill the disk at times, up to the last bytes.
     """
     return _World(seed, broker_class, settings or {}, disk_fills=disk_fills).run()
 
@@ -82,7 +82,7 @@ class _World:
             self._start()
         self._resume()
         self._wait(_SETTLES_US)
-        for transactions in (1, 0):  # the last one does nothing but end what the one before has left open
+        for transactions in (1, 0):  # the last only ends transactions that the one before left open
             for number in range(_IDS):
                 self._incarnate(number, transactions=transactions)
             self._wait(_SETTLES_US)
@@ -111,7 +111,7 @@ class _World:
         for key_type, keys in ((0, list(self._groups)), (1, [f"x{number}" for number in range(_IDS)])):
             yield from _until_done(Ask(FindCoordinatorRequest(key_type=key_type, coordinator_keys=keys), 4, FindCoordinatorResponse))
 
-    # -- who comes
+    # -- clients
 
     def _incarnate(self, number: int, *, transactions: int = _TRANSACTIONS) -> None:
         """Another incarnation of a transactional id, whether the one before lives or not."""
@@ -136,7 +136,7 @@ class _World:
             self._incarnate(self._random.randrange(_IDS))
             self._clock.after(self._random.randint(100_000, 900_000), self._succeed)
 
-    # -- what happens to the broker
+    # -- faults of the broker
 
     def _strike(self) -> None:
         """Cut its power, kill it or stop its time; it comes back."""

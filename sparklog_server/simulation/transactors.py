@@ -1,4 +1,6 @@
-"""Clients that write and consume in transactions, of version 1 or 2, each record with a value of its own; what they do is written down."""
+"""Clients that write and consume in transactions, of version 1 or 2, each record with a unique value; the
+history records their requests.
+"""
 
 from collections.abc import Callable, Generator
 from random import Random
@@ -69,7 +71,9 @@ class Transactor:
         self._is_fenced = False
 
     def life(self, transactions: int) -> Steps:
-        """Become the one producer of the id, then write so many transactions, unless somebody younger comes."""
+        """Initialize the producer id, then write so many transactions, until a younger incarnation fences
+        this one.
+        """
         asked_us = self._now_us
         if not (yield from self._init(asked_us, is_new=True)):
             return
@@ -112,7 +116,8 @@ class Transactor:
             yield random.randint(50_000, 1_500_000)  # it is paused
         yield from self._end(txn, is_commit=is_sound and random.random() < 0.75)
         if not self._is_fenced and (not is_sound or (self._is_doubtful and not self._is_v2)):
-            # The sequences have a gap; and of version 1 nothing but a new epoch keeps what is still under way out of the next transaction.
+            # The sequences have a gap; and in version 1 only a new epoch keeps requests in flight out of the
+            # next transaction.
             yield from self._init(self._now_us, is_new=False)
 
     def _send(self, txn: Transaction) -> Done:
@@ -142,7 +147,7 @@ class Transactor:
         return code is ErrorCode.NONE
 
     def _commit_offset(self, txn: Transaction, consumed: Consumed) -> Done:
-        """Commit what was consumed within the transaction."""
+        """Commit the consumed offsets within the transaction."""
         assert self._group is not None
         if not self._is_v2:
             code, _ = yield from self._ask(
@@ -163,7 +168,9 @@ class Transactor:
         return code is ErrorCode.NONE
 
     def _end(self, txn: Transaction, *, is_commit: bool) -> Steps:
-        """Ask for the end until somebody answers. A commit whose answers were all lost or doubtful happened or not."""
+        """Request the end until a response arrives. The outcome of a commit without a clear response is
+        unknown.
+        """
         if not self._is_started and not self._added:
             return  # the coordinator knows nothing of it
         txn.ended_us = self._now_us
@@ -182,7 +189,7 @@ class Transactor:
         elif code is not None and not doubts:
             txn.outcome = Outcome.ABORTED
         if code is not ErrorCode.NONE and not (code is ErrorCode.INVALID_TXN_STATE and not is_commit):
-            self._is_fenced = True  # whatever it is, another one comes and cleans up
+            self._is_fenced = True  # for any error: the next incarnation cleans up
 
     def _init(self, asked_us: int, *, is_new: bool) -> Done:
         request = InitProducerIdRequest(self._id, self._timeout_ms)
@@ -247,7 +254,7 @@ class Transactor:
 
 
 def _code_in(answer: Message) -> ErrorCode:
-    """What an answer says of the one thing that was asked for."""
+    """The error code in a response about one partition or offset."""
     if isinstance(answer, ProduceResponse):
         return code_of(answer.responses[0].partition_responses[0].error_code)
     if isinstance(answer, AddPartitionsToTxnResponse):

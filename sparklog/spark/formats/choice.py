@@ -1,4 +1,4 @@
-"""What the options make of keys and values: their Spark types on the driver, their decoders on the executors."""
+"""Spark types (on the driver) and decoders (on the executors) that the options select for keys and values."""
 
 from collections.abc import Mapping
 
@@ -64,7 +64,7 @@ def spark_type(part: PartFormat) -> DataType | None:
 
 
 def decoder_of(part: PartFormat, wanted: DataType) -> Decoder | None:
-    """Who decodes the part into the type that the schema of the read has for it; None if nothing is to be done."""
+    """The decoder of the part into its type in the read's schema; None if the part is not decoded."""
     match part.format:
         case Format.BINARY:
             return None

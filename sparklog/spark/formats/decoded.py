@@ -1,4 +1,4 @@
-"""What every decoder gives, and the failure of a query that must not pass over a record."""
+"""The result of every decoder, and the error of a query that must not skip a record."""
 
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol

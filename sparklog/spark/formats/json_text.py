@@ -164,7 +164,7 @@ def _is_known_to_arrow(kind: DataType) -> bool:
 
 
 def _parsed_type(kind: DataType) -> pa.DataType:
-    """What pyarrow reads a field as: times and binaries stay strings, whose reading is ours."""
+    """The type as which pyarrow reads a field: times and binaries stay strings, which this module decodes."""
     if isinstance(kind, TimestampType | TimestampNTZType | DateType | BinaryType):
         return pa.string()
     if isinstance(kind, ArrayType):

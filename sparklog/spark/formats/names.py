@@ -5,7 +5,7 @@ from enum import Enum
 
 
 class Format(Enum):
-    """What the bytes of a key or value are."""
+    """The format of a key or value."""
 
     BINARY = "binary"
     STRING = "string"
@@ -15,7 +15,9 @@ class Format(Enum):
 
 
 class Mode(Enum):
-    """What becomes of a record that cannot be decoded: a null and an entry in `_corrupt`, or the end of the query."""
+    """Handling of a record that cannot be decoded: a null and an entry in `_corrupt`, or failure of the
+    query.
+    """
 
     PERMISSIVE = "permissive"
     FAILFAST = "failfast"

@@ -1,4 +1,4 @@
-"""Spark types as the Arrow types that Spark compares with, and what decoders ask of types."""
+"""Spark types as the Arrow types that Spark compares with, and predicates on types for decoders."""
 
 from typing import Final
 
