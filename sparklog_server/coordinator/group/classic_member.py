@@ -9,7 +9,7 @@ from sparklog_server.coordinator.timers import Timer
 
 
 class Due(Enum):
-    """What a deadline of a classic group is the end of."""
+    """The kinds of deadlines of a classic group."""
 
     PHASE = auto()
     """The time that members have to join, or to sync, whichever the group is in."""

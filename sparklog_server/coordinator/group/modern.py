@@ -79,7 +79,7 @@ class ModernGroup:
         self._protocols: dict[str, int] = {}
         self._owners: dict[Uuid, dict[int, str]] = {}
 
-    # -- durable: what records say
+    # -- durable: replayed from records
 
     def put_member(self, member: ModernMember) -> None:
         """A member is new, or another than before."""
@@ -221,7 +221,7 @@ class ModernGroup:
         return PROTOCOL_TYPE
 
     def is_empty(self) -> bool:
-        """Nobody is in it."""
+        """Whether the group has no members."""
         return not self.members
 
     def validate_commit(
