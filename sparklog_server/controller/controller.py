@@ -1,4 +1,5 @@
-"""The controller's two doors: `decide` answers a command on the pending image, `replay` applies appended records.
+"""The controller's two doors: `decide` answers a command on the pending image, `replay` applies appended
+records.
 
 `pending` is the image after every record appended so far; what is committed is a matter of whoever appends. Losing leadership is
 `reset(committed)`.

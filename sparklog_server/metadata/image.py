@@ -1,4 +1,5 @@
-"""The cluster as it stands at one offset of the metadata log: an immutable image, and the changes that a batch of records makes to it.
+"""The cluster as it stands at one offset of the metadata log: an immutable image, and the changes that a
+batch of records makes to it.
 
 `MetadataImage.apply` copies only what the records touch; everything else is shared with the image before. Nothing that was reached from
 an image ever changes, so a handler may keep one across any number of later changes.
@@ -117,7 +118,9 @@ class PartitionChanged(msgspec.Struct, frozen=True, gc=False):
 
 
 class MetadataDelta(msgspec.Struct, frozen=True):
-    """The changes between two images. Objects created and removed in between do not appear; `topics_deleted` as they last stood."""
+    """The changes between two images. Objects created and removed in between do not appear; `topics_deleted`
+    as they last stood.
+    """
 
     before: "MetadataImage"
     after: "MetadataImage"
@@ -151,7 +154,8 @@ class MetadataImage(msgspec.Struct, frozen=True):
     quotas: Quotas = {}
 
     def apply(self, records: Iterable[tuple[Offset, Message]], epoch: LeaderEpoch = NO_EPOCH) -> tuple["MetadataImage", MetadataDelta]:
-        """The image after these (offset, record) pairs, and their changes; `epoch` is that of the last batch."""
+        """The image after these (offset, record) pairs, and their changes; `epoch` is that of the last batch.
+        """
         draft = _Draft(self)
         for offset, record in records:
             draft.replay(offset, record)
@@ -179,7 +183,9 @@ class MetadataImage(msgspec.Struct, frozen=True):
 
 
 class _Draft:
-    """An image under change: every table is copied on its first change, and changed entries are kept in order."""
+    """An image under change: every table is copied on its first change, and changed entries are kept in
+    order.
+    """
 
     def __init__(self, image: MetadataImage) -> None:
         self._image = image

@@ -119,7 +119,9 @@ class ConfigRecord(Message):
 
 
 class PartitionChangeRecord(Message):
-    """The changes of a partition; every field has a value that means "as before". A named leader, even the same, bumps its epoch."""
+    """The changes of a partition; every field has a value that means "as before". A named leader, even the
+    same, bumps its epoch.
+    """
 
     versions: ClassVar = Versions(0, 2, flexible=0)
 

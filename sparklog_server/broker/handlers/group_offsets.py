@@ -113,7 +113,9 @@ def _check_topic(context: Context, call: Call, name: str) -> ErrorCode:
 
 
 def offset_fetch(context: Context, call: Call, request: OffsetFetchRequest, now: Instant) -> Message | Parked:
-    """The committed offsets of groups, each from the shard that keeps it; versions before 8 ask for one group in a form of their own."""
+    """The committed offsets of groups, each from the shard that keeps it; versions before 8 ask for one
+    group in a form of their own.
+    """
     groups = request.groups
     if call.version < _MANY_GROUPS_SINCE:
         topics = request.topics

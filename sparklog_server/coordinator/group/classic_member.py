@@ -1,4 +1,4 @@
-"""A member of a classic group: who it is, what it can do, and what it waits for."""
+"""A member of a classic group: its identity, its protocols, and the request that it waits on."""
 
 from collections.abc import Iterable
 from enum import Enum, auto
@@ -26,7 +26,7 @@ class Deadline(NamedTuple):
 
 
 class Abandoned:
-    """The token of a request whose sender has gone: it counts as waiting, and nobody is answered."""
+    """The token of a request whose client has disconnected: it counts as waiting, and gets no response."""
 
 
 ABANDONED = Abandoned()

@@ -144,7 +144,7 @@ class Rebalances:
         self._answer_join(group, member, refused_join(member_id, code), draft)
 
     def forget_pending(self, group: ClassicGroup, member_id: str) -> bool:
-        """Take back a member id that nobody has joined with; False if there is no such."""
+        """Remove a pending member id; False if there is none."""
         timer = group.pending_joins.pop(member_id, None)
         if timer is not None:
             self.timers.cancel(timer)

@@ -276,7 +276,9 @@ class ModernGroup:
         return commit_timestamp_ms
 
     def tombstones(self) -> list[CoordinatorRecord]:
-        """What forgets the group and its members, in an order in which nothing is forgotten before what rests on it."""
+        """The tombstones of the group and its members, in an order in which nothing is forgotten before what
+        rests on it.
+        """
         member_ids = sorted(self.members)
         return [
             *(assignment_tombstone(self.group_id, member_id) for member_id in member_ids),

@@ -102,7 +102,7 @@ def pattern_tombstone(group_id: str, pattern: str) -> CoordinatorRecord:
 
 
 def removal_records(group_id: str, member_id: str) -> list[CoordinatorRecord]:
-    """What forgets a member, the other way round from how it was made."""
+    """The tombstones of a member, in the reverse order of its creation."""
     return [assignment_tombstone(group_id, member_id), target_tombstone(group_id, member_id), member_tombstone(group_id, member_id)]
 
 
