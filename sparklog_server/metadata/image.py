@@ -154,8 +154,7 @@ class MetadataImage(msgspec.Struct, frozen=True):
     quotas: Quotas = {}
 
     def apply(self, records: Iterable[tuple[Offset, Message]], epoch: LeaderEpoch = NO_EPOCH) -> tuple["MetadataImage", MetadataDelta]:
-        """The image after these (offset, record) pairs, and their changes; `epoch` is that of the last batch.
-        """
+        """The image after these (offset, record) pairs, and their changes; `epoch` is that of the last batch."""
         draft = _Draft(self)
         for offset, record in records:
             draft.replay(offset, record)

@@ -70,8 +70,7 @@ class _Share:
         self.is_moved = False
 
     def move(self, now: Instant) -> bool:
-        """Advance the log start offset, and wait for its checkpoint; False if the checkpoint has it already.
-        """
+        """Advance the log start offset, and wait for its checkpoint; False if the checkpoint has it already."""
         self.partition.delete_records(self.until)
         self.is_moved = True
         if self.partition.durable_log_start >= self.until:
