@@ -149,7 +149,7 @@ def fill_aged(subject: harness.Subject, topic: str, due_ms: int) -> None:
 
 
 def log_bytes(subject: harness.Subject, topic: str) -> int:
-    """What the `.log` files of partition 0 hold."""
+    """The size of the `.log` files of partition 0, in bytes."""
     size = 0
     for entry in os.scandir(subject.data_dir / f"{topic}-0"):
         with contextlib.suppress(FileNotFoundError):  # renamed meanwhile

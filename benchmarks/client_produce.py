@@ -126,7 +126,7 @@ def _bootstrap_server() -> str | None:
 
 
 def _brokers(options: argparse.Namespace, bootstrap_servers: str | None) -> Iterator[tuple[str, str]]:
-    """(name, address) of what to measure."""
+    """(name, address) of each broker to measure."""
     if bootstrap_servers is not None:
         yield bootstrap_servers, bootstrap_servers
         return

@@ -64,13 +64,13 @@ def main() -> None:
 
 
 def microseconds(call: Callable[[], object]) -> float:
-    """Processor time, the best of a few runs: what the code costs when nobody else uses the core."""
+    """Processor time, the best of a few runs: the cost of the code on an idle core."""
     timer = timeit.Timer(call, timer=time.process_time)
     number = max(1, int(SECONDS_PER_SAMPLE / 3 / (min(timer.repeat(3, 100)) / 100)))
     return min(timer.repeat(3, number)) / number * 1e6
 
 
-# -- what is measured ---------------------------------------------------------------------------------------------------------------------
+# -- the measured parts ----------------------------------------------------------------------------------------------------------------
 
 
 def produce_request(shape: tuple[int, int, int, int]) -> ProduceRequest:

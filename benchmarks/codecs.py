@@ -96,7 +96,7 @@ def timed(codec: Codec, distinct: list[bytes], batch_count: int) -> tuple[list[b
 
 
 def check(distinct: list[bytes]) -> None:
-    """What was measured is what a reader gets back."""
+    """Check that a reader gets the measured records back."""
     for codec in Codec:
         built = build_batch([(b"0", value, (), 0) for value in values(0)], codec=codec)
         assert read_header(built).codec is codec

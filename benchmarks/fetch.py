@@ -1,4 +1,5 @@
-"""What a Fetch costs: processor time of the broker per gigabyte with librdkafka, and gigabytes per second over a bare socket.
+"""The cost of a Fetch: processor time of the broker per gigabyte with librdkafka, and gigabytes per second
+over a bare socket.
 
 The data lies in the page cache. Our broker sends records by `sendfile`; in the column `sparklog pread` that call is replaced by a read into
 memory and a write, which is what a connection under TLS has to do.

@@ -1,4 +1,5 @@
-"""What the coordinator of classic groups costs: a heartbeat, a whole rebalance by the number of members, a member's memory, a reload.
+"""The cost of the coordinator of classic groups: a heartbeat, a whole rebalance by the number of members, a
+member's memory, a reload.
 
 The shard alone, in one process, with a virtual clock: no sockets, no log.
 

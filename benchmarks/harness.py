@@ -1,4 +1,5 @@
-"""What every benchmark needs: measurements and their table, the processor time of a process, and brokers to measure.
+"""Shared parts of the benchmarks: measurements and their table, the processor time of a process, and brokers
+to measure.
 
 A benchmark is a module with `main()`:
 
@@ -36,7 +37,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 PROJECT = Path(__file__).resolve().parent.parent
 KAFKA_JARS = Path(os.environ.get("SPARKLOG_KAFKA_JARS", PROJECT / ".jars" / "kafka"))
-KAFKA_HEAP = "-Xms1g -Xmx1g"  # what Kafka's own start script gives a broker
+KAFKA_HEAP = "-Xms1g -Xmx1g"  # the default of Kafka's start script
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}  # compiled files as pip leaves them
@@ -159,7 +160,7 @@ def percentile(samples: Sequence[float], percent: float) -> float:
 
 
 def machine() -> dict[str, object]:
-    """What a reader needs to compare: processor, cores, memory, system, Python."""
+    """The environment of a measurement: processor, cores, memory, system, Python."""
     return {
         "cpu": _cpu_model(),
         "cores": os.cpu_count(),
@@ -338,7 +339,7 @@ def java(main_class: str, *arguments: str, heap: str = "-Xmx256m") -> list[str]:
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on now."""
+    """A free port of 127.0.0.1."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

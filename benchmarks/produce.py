@@ -1,4 +1,5 @@
-"""What a Produce costs: latency of one request, requests per second, processor time of the broker per request and per gigabyte.
+"""The cost of a Produce: latency of one request, requests per second, processor time of the broker per
+request and per gigabyte.
 
 One connection over loopback, acks=1, one replica. Client and broker share the machine. Nothing is compressed. Beside the processor time per
 gigabyte stands what a bare `pwrite` of as many bytes takes at that time: the page cache has a slow mode, which every broker pays.
@@ -16,7 +17,7 @@ LOADS = ((1_024, 500_000, "<= 1.5"), (100, 2_000_000, "<= 2.5"))
 
 
 def one_in_flight(figures: harness.Figures, subject: harness.Subject, topic: str) -> None:
-    """Send, wait, send: what a single patient producer sees."""
+    """Send, wait, send: the latency that a single producer sees."""
     frame, reply_bytes = raw.produce_request(topic, value_bytes=100), raw.produce_reply_bytes(topic)
     latencies_us = []
     with raw.connect(subject) as connection:
@@ -55,7 +56,7 @@ def pipelined(figures: harness.Figures, subject: harness.Subject, topic: str) ->
 
 
 def librdkafka(figures: harness.Figures, subject: harness.Subject, repeat: int) -> None:
-    """Large batches from a fast client: what the broker pays per gigabyte of values."""
+    """Large batches from a fast client: the broker's cost per gigabyte of values."""
     for size, count, bound in LOADS:
         topic = f"rdkafka-{size}-{repeat}"
         harness.create_topic(subject, topic)

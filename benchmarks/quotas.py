@@ -1,4 +1,5 @@
-"""What client quotas cost: processor time of one request's charge, from the clock before it to the verdict after it.
+"""The cost of client quotas: processor time of one request's charge, from the clock before it to the verdict
+after it.
 
 Run as `python -m benchmarks.quotas [--json FILE]`. Without any quota a request costs one look at a boolean, which is measured as well. The
 limits are never reached; every client of a thousand has its turn, and a sample lasts as long as a busy broker would make it.

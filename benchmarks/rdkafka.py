@@ -17,7 +17,7 @@ SECONDS_MAX = 60
 
 
 class Load(TypedDict):
-    """What the driver did: records and bytes of values, and the wall seconds it took."""
+    """The driver's result: records and bytes of values, and the wall seconds it took."""
 
     records: int
     failed: int

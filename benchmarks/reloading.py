@@ -1,4 +1,4 @@
-"""What a client hears of a restarted broker while it loads a shard of a coordinator."""
+"""The responses of a restarted broker to a client while it loads a shard of a coordinator."""
 
 import re
 import socket

@@ -1,4 +1,5 @@
-"""What exactly once costs a stream: time of a micro-batch of 100 000 rows in four tasks, written exactly once and at least once.
+"""The cost of exactly-once for a stream: time of a micro-batch of 100 000 rows in four tasks, written
+exactly once and at least once.
 
 From a topic of four partitions into another one, by the same query but for the sink's option `delivery`. The two take turns, and now one
 and now the other is first, so that whatever else the machine does falls on both; the first run of each, while Spark starts its workers, is

@@ -1,4 +1,5 @@
-"""What the benchmarks of Spark share: a session in which both formats run, topics filled with records, and the ratio of the two.
+"""Shared parts of the Spark benchmarks: a session in which both formats run, topics filled with records, and
+the ratio of the two.
 
 Every measurement takes turns: ours, Spark's own connector, ours again and so on, against one broker in one session, so that whatever else
 the machine does falls on both. The figure that is promised is the ratio of the medians; samples of the first runs, while Spark compiles its
@@ -130,7 +131,7 @@ class Bench:
         self.ratio(what, samples, bound)
 
     def ratio(self, what: str, samples: Mapping[str, Sequence[float]], bound: str, *, against: str = THEIRS) -> None:
-        """The median of ours over the median of theirs, which is what is promised."""
+        """The median of ours over the median of theirs, the promised ratio."""
         if OURS in samples and against in samples:
             value = statistics.median(samples[OURS]) / statistics.median(samples[against])
             self.figures.add(f"{what}: ours / {against}", "×", self.label(OURS), value, bound=bound)

@@ -103,7 +103,7 @@ def _throughput(
 
 
 def tiny(bench: Bench) -> None:
-    """What a micro-batch of a hundred records costs."""
+    """The cost of a micro-batch of a hundred records."""
     with bench.topics("tiny") as (topic,):
         bench.fill(topic, TINY_BATCHES * TINY_RECORDS)
 

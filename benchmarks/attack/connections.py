@@ -108,7 +108,7 @@ def _connect(target: Target) -> socket.socket:
 
 
 def _send_some(connection: socket.socket, content: bytes) -> int:
-    """Send what the socket takes now; -1 if the broker has closed it."""
+    """Send as much as the socket accepts now; -1 if the broker has closed it."""
     try:
         return connection.send(content)
     except BlockingIOError:

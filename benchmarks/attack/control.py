@@ -1,4 +1,4 @@
-"""No attack: what the honest client sees of the machine and of the broker alone."""
+"""No attack: the honest client's measurements of the machine and of the broker alone."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""What an attack knows of the broker, and the registry of attacks.
+"""The broker under attack, and the registry of attacks.
 
 An attack is a function in a module of this package:
 

@@ -35,7 +35,7 @@ RESOURCES_MAX = 100_000
 
 
 class Operation(IntEnum):
-    """What IncrementalAlterConfigs does to a key."""
+    """The operation of IncrementalAlterConfigs on a key."""
 
     SET = 0
     DELETE = 1

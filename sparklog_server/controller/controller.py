@@ -1,4 +1,5 @@
-"""The controller's two doors: `decide` answers a command on the pending image, `replay` takes in what was appended.
+"""The controller's two doors: `decide` answers a command on the pending image, `replay` applies appended
+records.
 
 `pending` is the image after every record appended so far; what is committed is a matter of whoever appends. Losing leadership is
 `reset(committed)`.
@@ -119,7 +120,7 @@ class Controller:
         raise AssertionError(f"the controller does not decide on {type(command).__name__}")
 
     def replay(self, records: Iterable[tuple[Offset, Message]], epoch: LeaderEpoch) -> MetadataDelta:
-        """Take in what was appended, as (offset, record) pairs of one leader epoch; returns what it changed."""
+        """Apply appended (offset, record) pairs of one leader epoch; returns the changes."""
         self.pending, delta = self.pending.apply(records, epoch)
         if any(resource_type == BROKER_RESOURCE for resource_type, _ in delta.configs_changed):
             self._settings_changed()
@@ -132,7 +133,7 @@ class Controller:
         return delta
 
     def reset(self, committed: MetadataImage) -> None:
-        """Forget what was appended but not committed."""
+        """Discard appended records that are not committed."""
         self.pending = committed
         self._settings_changed()
         self._colliding = {}

@@ -105,7 +105,9 @@ class ResourceChecks:
             raise Refused(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No node with id {name} found.")
 
     def _check_broker_keys(self, name: str, given: Texts) -> None:
-        """Refuse keys that nobody knows, that cannot change while running, or not at this level, and values that a key does not take."""
+        """Refuse keys that are unknown, that cannot change while running, or not at this level, and values
+        that a key does not take.
+        """
         read_only, bare, per_broker = [], [], []
         for key_name in given:
             key = dynamic_key(key_name)

@@ -1,4 +1,4 @@
-"""A command: a wire request, and what only the connection knows of who sent it."""
+"""A command: a wire request, and the connection's facts about its sender."""
 
 import msgspec
 

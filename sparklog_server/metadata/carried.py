@@ -16,7 +16,7 @@ CarriedKey = tuple[str | bytes | int | None, ...]
 
 
 def credential_key(user: str, mechanism: int) -> CarriedKey:
-    """What a SCRAM credential is kept under."""
+    """The key of a SCRAM credential."""
     return ("scram", user, mechanism)
 
 

@@ -29,7 +29,7 @@ INITIAL: dict[str, int] = {METADATA_VERSION: METADATA_LEVEL, TRANSACTION_VERSION
 
 
 def unsupported(finalized: Mapping[str, int]) -> str:
-    """What of the finalized levels this node cannot serve, and what to do about it; empty if it can serve them all."""
+    """The finalized levels that this node cannot serve, and the remedy; empty if it can serve them all."""
     reasons = []
     for name, level in sorted(finalized.items()):
         lowest, highest = SUPPORTED.get(name, (0, 0))

@@ -1,4 +1,5 @@
-"""The cluster as it stands at one offset of the metadata log: an immutable image, and what a batch of records changed in it.
+"""The cluster as it stands at one offset of the metadata log: an immutable image, and the changes that a
+batch of records makes to it.
 
 `MetadataImage.apply` copies only what the records touch; everything else is shared with the image before. Nothing that was reached from
 an image ever changes, so a handler may keep one across any number of later changes.
@@ -117,7 +118,9 @@ class PartitionChanged(msgspec.Struct, frozen=True, gc=False):
 
 
 class MetadataDelta(msgspec.Struct, frozen=True):
-    """What lies between two images. Whatever was created and removed in between does not appear; `topics_deleted` as they last stood."""
+    """The changes between two images. Objects created and removed in between do not appear; `topics_deleted`
+    as they last stood.
+    """
 
     before: "MetadataImage"
     after: "MetadataImage"
@@ -151,7 +154,7 @@ class MetadataImage(msgspec.Struct, frozen=True):
     quotas: Quotas = {}
 
     def apply(self, records: Iterable[tuple[Offset, Message]], epoch: LeaderEpoch = NO_EPOCH) -> tuple["MetadataImage", MetadataDelta]:
-        """The image after these (offset, record) pairs, and what they changed; `epoch` is that of the last batch."""
+        """The image after these (offset, record) pairs, and their changes; `epoch` is that of the last batch."""
         draft = _Draft(self)
         for offset, record in records:
             draft.replay(offset, record)
@@ -159,7 +162,7 @@ class MetadataImage(msgspec.Struct, frozen=True):
 
     @property
     def features_epoch(self) -> int:
-        """What ApiVersions tells as the epoch of the finalized features: it only grows."""
+        """The epoch of the finalized features in ApiVersions; it never decreases."""
         return self.offset
 
     def partition(self, topic_partition: TopicPartition) -> PartitionImage | None:
@@ -179,7 +182,9 @@ class MetadataImage(msgspec.Struct, frozen=True):
 
 
 class _Draft:
-    """An image under change: every table is copied when it is first touched, and what was touched is remembered in order."""
+    """An image under change: every table is copied on its first change, and changed entries are kept in
+    order.
+    """
 
     def __init__(self, image: MetadataImage) -> None:
         self._image = image
@@ -218,7 +223,7 @@ class _Draft:
             self._replay(offset, record)
 
     def finish(self, epoch: LeaderEpoch) -> tuple[MetadataImage, MetadataDelta]:
-        """The new image and what differs from the one before."""
+        """The new image and its differences from the previous one."""
         old = self._image
         by_name: Mapping[str, TopicImage] = old.topics_by_name
         by_id: Mapping[Uuid, TopicImage] = old.topics_by_id

@@ -119,7 +119,9 @@ class ConfigRecord(Message):
 
 
 class PartitionChangeRecord(Message):
-    """What changed in a partition; every field has a value that means "as before". A named leader, even the same, bumps its epoch."""
+    """The changes of a partition; every field has a value that means "as before". A named leader, even the
+    same, bumps its epoch.
+    """
 
     versions: ClassVar = Versions(0, 2, flexible=0)
 
@@ -217,7 +219,7 @@ class ProducerIdsRecord(Message):
 
 
 class BrokerRegistrationChangeRecord(Message):
-    """What changed in a broker: `fenced` 1 fences and -1 unfences; null or empty lists are as before."""
+    """The changes of a broker: `fenced` 1 fences and -1 unfences; null or empty lists are as before."""
 
     versions: ClassVar = Versions(0, 3, flexible=0)
 

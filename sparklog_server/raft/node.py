@@ -178,7 +178,7 @@ class RaftNode:
         return self._sync is None and self._vote_ticket is None and self.recovery.is_quiet
 
     def tick(self, now: Instant) -> list[Effect]:
-        """Try again what a full disk refused, and write the recovery point down if it is time."""
+        """Retry writes that a full disk refused, and write the recovery point if it is due."""
         effects: list[Effect] = []
         if self.retry_at_us is not None and self.retry_at_us <= now.mono_us:
             self.retry_at_us = None
@@ -217,7 +217,7 @@ class RaftNode:
         return self._written(lambda: self.log.append_own(batch, self.epoch, now)).base_offset
 
     def flush(self, now: Instant) -> list[Effect]:
-        """Begin to make durable what was appended, unless a sync is in flight, which is followed by the next."""
+        """Start a sync of appended records; if one is in flight, the next one follows it."""
         if self._sync is not None or not self.is_leader or self.log.recovery_point >= self.log_end_offset:
             return []
         try:

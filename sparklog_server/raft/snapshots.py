@@ -144,7 +144,9 @@ def _control_of(batch: memoryview, path: str, position: int) -> object:
 
 
 def set_damaged_aside(disk: Disk, directory: str, snapshot: OffsetAndEpoch) -> str:
-    """Keep a damaged snapshot for the operator under a name that nobody reads; returns that. Blocks. Raises StorageError."""
+    """Keep a damaged snapshot for the operator under a name that no reader opens; returns that name. Blocks.
+    Raises StorageError.
+    """
     path = f"{directory}/{file_name(snapshot)}"
     disk.rename(path, path + _DAMAGED_SUFFIX)
     return path + _DAMAGED_SUFFIX

@@ -1,4 +1,4 @@
-"""The voters of the metadata quorum and what a majority of them is."""
+"""The voters of the metadata quorum and the size of their majority."""
 
 from collections.abc import Mapping
 

@@ -68,7 +68,7 @@ def _decided(
     response: Callable[[Sequence[Answer]], ReplyT],
     now: Instant,
 ) -> ReplyT | Parked:
-    """Have the controller decide on what is not refused."""
+    """Have the controller decide on the entries that are not refused."""
 
     def completed(reply: Message) -> Message:
         decided = cast("IncrementalAlterConfigsResponse | AlterConfigsResponse", reply).responses

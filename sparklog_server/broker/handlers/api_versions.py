@@ -1,4 +1,6 @@
-"""ApiVersions: what this broker speaks, and the features of its cluster (KIP-35, KIP-511, KIP-584)."""
+"""ApiVersions: the APIs and versions of this broker, and the features of its cluster (KIP-35, KIP-511,
+KIP-584).
+"""
 
 import re
 from collections.abc import Mapping

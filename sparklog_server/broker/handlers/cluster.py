@@ -27,7 +27,9 @@ _NOT_LEADER = "For requests intended only for the leader, this error indicates t
 
 
 def describe_cluster(context: Context, call: Call, request: DescribeClusterRequest, now: Instant) -> DescribeClusterResponse:
-    """The brokers of the cluster with the listener that was asked (KIP-700, KIP-919); nobody needs a right to ask, as in Kafka."""
+    """The brokers of the cluster with the listener that was asked (KIP-700, KIP-919); no authorization is
+    required, as in Kafka.
+    """
     kind = request.endpoint_type
     if kind not in _ENDPOINTS:
         message = f"Unsupported endpoint type {kind}"

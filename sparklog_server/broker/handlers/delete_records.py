@@ -70,7 +70,7 @@ class _Share:
         self.is_moved = False
 
     def move(self, now: Instant) -> bool:
-        """Move the log start to what is committed by now, and wait for the checkpoint. False if the checkpoint has it already."""
+        """Advance the log start offset, and wait for its checkpoint; False if the checkpoint has it already."""
         self.partition.delete_records(self.until)
         self.is_moved = True
         if self.partition.durable_log_start >= self.until:
@@ -79,7 +79,7 @@ class _Share:
         return True
 
     def fill(self) -> None:
-        """What is known now."""
+        """Fill in the low watermark or the error."""
         partition = self.partition
         if partition.durable_log_start >= self.until and partition.error is ErrorCode.NONE:
             self.part.low_watermark = partition.log.log_start_offset

@@ -1,4 +1,4 @@
-"""DescribeProducers: who writes to a partition, and whose transaction hangs there (KIP-664)."""
+"""DescribeProducers: the active producers of a partition and their open transactions (KIP-664)."""
 
 from functools import partial
 from itertools import islice

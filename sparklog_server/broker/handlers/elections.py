@@ -10,7 +10,9 @@ from sparklog_server.broker.session import Call, Parked
 
 
 def elect_leaders(context: Context, call: Call, request: ElectLeadersRequest, now: Instant) -> Message | Parked:
-    """Elect the preferred replicas, or any replica where nobody leads; for all partitions if none are named."""
+    """Elect the preferred replicas, or any replica where there is no leader; for all partitions if none are
+    named.
+    """
     if names_too_many(context, call, sum(len(topic.partitions) for topic in request.topic_partitions or ())):
         return Parked.SILENT
     return propose_if_allowed(context, call, request, Operation.ALTER, now)

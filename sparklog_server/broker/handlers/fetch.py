@@ -46,7 +46,7 @@ _first_offset_of = attrgetter("first_offset")
 
 
 def fetch(context: Context, call: Call, request: FetchRequest, now: Instant) -> FetchResponse | Parked:
-    """Read what is committed from each asked offset on; wait for `min_bytes` of it at most `max_wait_ms`."""
+    """Read committed records from each requested offset; wait for `min_bytes` of it at most `max_wait_ms`."""
     if request.session_epoch not in _FULL_FETCH_EPOCHS:
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     return _ParkedFetch(context, call, request).begin(now)
@@ -151,13 +151,13 @@ class _ParkedFetch:
         return None
 
     def expired(self, now: Instant) -> FetchResponse:
-        """Time is up: whatever is there."""
+        """The wait time has passed: answer with the records that are available."""
         self._unwatch()
-        self._readings = _READINGS_MAX  # nobody waits any longer: what is unread is read at once
+        self._readings = _READINGS_MAX  # the request no longer waits: unread ranges are read at once
         return self.read()[0]
 
     def abandoned(self) -> None:
-        """Nobody is left to answer."""
+        """The client has disconnected: drop the request."""
         self._unwatch()
 
     def _unwatch(self) -> None:

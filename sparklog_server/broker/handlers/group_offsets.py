@@ -113,7 +113,9 @@ def _check_topic(context: Context, call: Call, name: str) -> ErrorCode:
 
 
 def offset_fetch(context: Context, call: Call, request: OffsetFetchRequest, now: Instant) -> Message | Parked:
-    """What groups have committed, each from the shard that keeps it; versions before 8 ask for one group in a form of their own."""
+    """The committed offsets of groups, each from the shard that keeps it; versions before 8 ask for one
+    group in a form of their own.
+    """
     groups = request.groups
     if call.version < _MANY_GROUPS_SINCE:
         topics = request.topics
@@ -254,7 +256,7 @@ def _single(group: OffsetFetchResponseGroup, request: OffsetFetchRequest, versio
 
 
 def offset_delete(context: Context, call: Call, request: OffsetDeleteRequest, now: Instant) -> Message | Parked:
-    """Forget what a group has committed for topics that it does not read any more (KIP-496)."""
+    """Delete a group's committed offsets of topics that it no longer subscribes to (KIP-496)."""
 
     def refusal(code: ErrorCode) -> Message:
         return OffsetDeleteResponse(error_code=code)

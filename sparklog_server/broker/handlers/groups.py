@@ -1,4 +1,6 @@
-"""The requests of group members and of those who look after groups: checked here, decided by the shard that keeps the group."""
+"""The requests of group members and of administrators of groups: checked here, decided by the shard that
+keeps the group.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, cast

@@ -1,4 +1,6 @@
-"""What lies in the data directories of this broker, how much room they have, and moves between them (KIP-113, KIP-827)."""
+"""The replicas in the data directories of this broker, the free space, and moves between them (KIP-113,
+KIP-827).
+"""
 
 from collections.abc import Mapping
 

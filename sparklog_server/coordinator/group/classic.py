@@ -114,7 +114,7 @@ class ClassicGroup:
         self.changed_at = now_ms
 
     def begin_generation(self, now_ms: Millis) -> None:
-        """Everyone who is still here has joined: choose the protocol, or be empty."""
+        """All remaining members have joined: choose the protocol, or become empty."""
         self.generation = (self.generation + 1) & 0x7FFF_FFFF
         self._subscribed = False
         if self.members:
@@ -206,7 +206,9 @@ class ClassicGroup:
         return self.protocol_type == protocol_type and any(self.supported.get(name, 0) == members for name in protocols)
 
     def voted_protocol(self) -> str:
-        """What most members like best among the protocols that all know; of two with as many votes, the one voted for first."""
+        """The protocol with the most votes among those that all members support; on a tie, the one voted for
+        first.
+        """
         members = len(self.members)
         candidates = {name for name, count in self.supported.items() if count == members}
         votes: dict[str, int] = {}
@@ -250,7 +252,7 @@ class ClassicGroup:
         """Nothing but a name under which offsets are committed: it is in no record, so a group of KIP-848 may take its place."""
         return self.protocol_type is None and self.state is State.EMPTY and not self.pending_joins
 
-    # -- what everyone asks of a group (`group.Group`)
+    # -- the interface of every group (`group.Group`)
 
     def state_name(self) -> str:
         return self.state.value

@@ -211,7 +211,7 @@ class Joins:
         join.draft.answers.append(Answer(join.token, reply))
         return True
 
-    # -- those who have an id
+    # -- members with an id
 
     def _join_known(self, group: ClassicGroup, join: Joining) -> None:
         member_id, instance_id = join.request.member_id, join.request.group_instance_id

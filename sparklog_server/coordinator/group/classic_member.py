@@ -1,4 +1,4 @@
-"""A member of a classic group: who it is, what it can do, and what it waits for."""
+"""A member of a classic group: its identity, its protocols, and the request that it waits on."""
 
 from collections.abc import Iterable
 from enum import Enum, auto
@@ -9,7 +9,7 @@ from sparklog_server.coordinator.timers import Timer
 
 
 class Due(Enum):
-    """What a deadline of a classic group is the end of."""
+    """The kinds of deadlines of a classic group."""
 
     PHASE = auto()
     """The time that members have to join, or to sync, whichever the group is in."""
@@ -26,7 +26,7 @@ class Deadline(NamedTuple):
 
 
 class Abandoned:
-    """The token of a request whose sender has gone: it counts as waiting, and nobody is answered."""
+    """The token of a request whose client has disconnected: it counts as waiting, and gets no response."""
 
 
 ABANDONED = Abandoned()

@@ -75,7 +75,7 @@ class Rebalances:
         self._crowds = crowds
         self._parked: dict[object, ClassicMember] = {}
 
-    # -- who waits
+    # -- waiting requests
 
     def park_join(self, group: ClassicGroup, member: ClassicMember, token: object, draft: Draft) -> None:
         """Answer `token` when the next generation begins. One that waited in its place is sent to join again."""
@@ -132,7 +132,7 @@ class Rebalances:
         self.timers.arm(timer, Micros(now.mono_us + timeout_ms * 1000) if timeout_ms > 0 else now.mono_us)
 
     def drop_member(self, group: ClassicGroup, member: ClassicMember, code: ErrorCode, draft: Draft) -> None:
-        """Take a member out; whatever it waits for is answered with `code`."""
+        """Remove a member, and answer its waiting request with `code`."""
         self.dismiss(group, member, code, draft)
         group.remove(member.member_id)
         self.timers.cancel(member.session)
@@ -144,14 +144,14 @@ class Rebalances:
         self._answer_join(group, member, refused_join(member_id, code), draft)
 
     def forget_pending(self, group: ClassicGroup, member_id: str) -> bool:
-        """Take back a member id that nobody has joined with; False if there is no such."""
+        """Remove a pending member id; False if there is none."""
         timer = group.pending_joins.pop(member_id, None)
         if timer is not None:
             self.timers.cancel(timer)
         return timer is not None
 
     def dissolve(self, group: ClassicGroup, code: ErrorCode, draft: Draft) -> None:
-        """The group is no more: stop its timers, and dismiss whoever waits in it with `code`."""
+        """Stop the timers of a removed group, and answer its waiting requests with `code`."""
         self.timers.cancel(group.phase)
         for member_id in list(group.pending_joins):
             self.forget_pending(group, member_id)
@@ -195,7 +195,7 @@ class Rebalances:
                 self.keep_alive(member, now)
 
     def complete_if_joined(self, group: ClassicGroup, draft: Draft, now: Instant) -> None:
-        """Go on if nobody is missing; a group's first rebalance takes its time all the same."""
+        """Go on if all members have joined; a group's first rebalance takes its time all the same."""
         if group.state is State.PREPARING_REBALANCE and group.previous_state is not State.EMPTY and group.has_all_joined:
             self._complete(group, draft, now)
 

@@ -221,7 +221,7 @@ class ClassicGroups:
         self._rebalances.dissolve(group, code, draft)
         return tuple(draft.answers)
 
-    # -- time, and those who wait
+    # -- timers and waiting requests
 
     def tick(self, now: Instant) -> list[Decision]:
         """What is due by `now`, one decision for each group that it moves; some of it, if much is: the rest is due still."""

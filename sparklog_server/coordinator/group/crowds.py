@@ -21,7 +21,7 @@ class Crowds:
         self._asked: dict[str, tuple[Micros, int]] = {}
 
     def sought(self, group_id: str, now: Instant) -> None:
-        """Somebody asks who keeps a group."""
+        """Record a FindCoordinator request for a group."""
         since, count = self._asked.pop(group_id, (now.mono_us, 0))
         if now.mono_us - since > LATELY_US:
             since, count = now.mono_us, 0

@@ -142,7 +142,7 @@ def _stays_classic(classic: ClassicGroup, reason: str) -> Refused:
 
 
 def upgrade_records(classic: ClassicGroup, group: ModernGroup) -> list[CoordinatorRecord]:
-    """What forgets the classic group, and makes the consumer group."""
+    """The records that delete the classic group and create the consumer group."""
     group_id, members = group.group_id, list(group.members.values())
     return [
         *classic.tombstones(),
@@ -189,7 +189,7 @@ def downgraded(
 
 
 def downgrade_record(classic: ClassicGroup) -> CoordinatorRecord:
-    """What makes the classic group."""
+    """The records that create the classic group."""
     return classic.record({member.member_id: member.assignment for member in classic.members.values()})
 
 

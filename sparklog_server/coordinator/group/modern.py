@@ -79,7 +79,7 @@ class ModernGroup:
         self._protocols: dict[str, int] = {}
         self._owners: dict[Uuid, dict[int, str]] = {}
 
-    # -- durable: what records say
+    # -- durable: replayed from records
 
     def put_member(self, member: ModernMember) -> None:
         """A member is new, or another than before."""
@@ -221,7 +221,7 @@ class ModernGroup:
         return PROTOCOL_TYPE
 
     def is_empty(self) -> bool:
-        """Nobody is in it."""
+        """Whether the group has no members."""
         return not self.members
 
     def validate_commit(
@@ -276,7 +276,9 @@ class ModernGroup:
         return commit_timestamp_ms
 
     def tombstones(self) -> list[CoordinatorRecord]:
-        """What forgets the group and its members, in an order in which nothing is forgotten before what rests on it."""
+        """The tombstones of the group and its members, in an order in which nothing is forgotten before what
+        rests on it.
+        """
         member_ids = sorted(self.members)
         return [
             *(assignment_tombstone(self.group_id, member_id) for member_id in member_ids),

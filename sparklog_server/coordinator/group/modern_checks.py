@@ -15,7 +15,7 @@ _CLIENT_MAKES_ID = 1
 
 
 def check_request(request: ConsumerGroupHeartbeatRequest, version: int, assignors: tuple[str, ...]) -> None:
-    """The request by itself, whatever group it is for."""
+    """Check the request alone, independent of the group."""
     epoch = request.member_epoch
     if (version >= _CLIENT_MAKES_ID or epoch > JOIN_EPOCH or epoch == LEAVE_EPOCH) and not request.member_id.strip():
         raise _invalid("the member id is empty; the client has to choose one when it joins and keep it")

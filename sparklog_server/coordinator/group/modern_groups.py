@@ -420,7 +420,7 @@ class ModernGroups:
         record = downgrade_record(classic)
         if len(record.key) + len(record.value or b"") > self.record_bytes_max():
             return False
-        # Whatever this decision did to the group before is forgotten with it.
+        # Earlier changes of this decision to the group are discarded with it.
         change.records[:] = [*change.group.tombstones(), record]
         self._classic.adopt(classic, now, rebalances=rebalances)
         return True
@@ -471,7 +471,7 @@ def session_timeout_ms(member: ModernMember, soft: GroupSoft) -> int:
 
 
 def told_assignment(assigned: Assigned) -> Assignment:
-    """What a member may consume, as a heartbeat tells it."""
+    """The partitions that a member may consume, as the heartbeat response lists them."""
     return Assignment([TopicPartitions(topic_id, sorted(assigned[topic_id])) for topic_id in sorted(assigned)])
 
 

@@ -68,7 +68,7 @@ class ModernGroupKind:
         return self._groups.image_changed(delta, now)
 
     def tick(self, now: Instant) -> list[Decision]:
-        """What is due by `now`."""
+        """The decisions due by `now`."""
         return self._groups.tick(now)
 
     def deadline(self) -> Micros | None:

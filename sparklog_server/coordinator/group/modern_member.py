@@ -76,7 +76,7 @@ class ModernMember(msgspec.Struct, frozen=True):
         return None
 
     def held(self) -> Assigned:
-        """What it has, and what it has not yet given back."""
+        """The assigned partitions and those still to be revoked."""
         if not self.revoking:
             return self.assigned
         topic_ids = sorted({*self.assigned, *self.revoking})

@@ -50,7 +50,7 @@ def partition_metadata_tombstone(group_id: str) -> CoordinatorRecord:
 
 
 def member_record(group_id: str, member: ModernMember) -> CoordinatorRecord:
-    """What a member says of itself."""
+    """The record of a member's metadata."""
     return encode_record(ConsumerGroupMemberMetadataKey(group_id, member.member_id), member.metadata_value())
 
 
@@ -60,7 +60,7 @@ def member_tombstone(group_id: str, member_id: str) -> CoordinatorRecord:
 
 
 def target_record(group_id: str, member_id: str, target: Target) -> CoordinatorRecord:
-    """What a member is to have."""
+    """The record of a member's target assignment."""
     partitions = [TargetTopicPartitions(topic_id, list(target[topic_id])) for topic_id in sorted(target)]
     return encode_record(ConsumerGroupTargetAssignmentMemberKey(group_id, member_id), ConsumerGroupTargetAssignmentMemberValue(partitions))
 
@@ -91,18 +91,18 @@ def assignment_tombstone(group_id: str, member_id: str) -> CoordinatorRecord:
 
 
 def pattern_record(group_id: str, pattern: str, resolved: Resolved) -> CoordinatorRecord:
-    """What a pattern matched."""
+    """The record of the topics that a pattern matched."""
     value = ConsumerGroupRegularExpressionValue(list(resolved.topics), resolved.version, resolved.timestamp_ms)
     return encode_record(ConsumerGroupRegularExpressionKey(group_id, pattern), value)
 
 
 def pattern_tombstone(group_id: str, pattern: str) -> CoordinatorRecord:
-    """Nobody subscribes to the pattern any more."""
+    """The tombstone of a pattern without subscribers."""
     return encode_record(ConsumerGroupRegularExpressionKey(group_id, pattern), None)
 
 
 def removal_records(group_id: str, member_id: str) -> list[CoordinatorRecord]:
-    """What forgets a member, the other way round from how it was made."""
+    """The tombstones of a member, in the reverse order of its creation."""
     return [assignment_tombstone(group_id, member_id), target_tombstone(group_id, member_id), member_tombstone(group_id, member_id)]
 
 

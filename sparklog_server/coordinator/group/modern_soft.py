@@ -1,4 +1,4 @@
-"""What a failover forgets of KIP-848 groups: deadlines, and when something was last looked at."""
+"""The state of KIP-848 groups that a failover loses: deadlines, and when something was last looked at."""
 
 from enum import Enum, auto
 from typing import NamedTuple
