@@ -317,7 +317,7 @@ class Options:
         "delivery",
         _word(Guarantee),
         None,
-        "`exactly_once`: read_committed readers get each batch atomically and once; `at_least_once`: records that are retried may be"
+        "`exactly_once`: read_committed readers get each batch in full and once; `at_least_once`: records that are retried may be"
         " there twice",
         default_text="`exactly_once` for streams, and for batches with `txnAppId`; else `at_least_once`",
     )
