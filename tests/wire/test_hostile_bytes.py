@@ -1,5 +1,6 @@
 """Bytes from a hostile peer: decoding answers or raises the one error, in bounded memory and linear time."""
 
+import gc
 import time
 from collections.abc import Callable, Iterator
 from random import Random
@@ -193,11 +194,14 @@ def test_time_grows_with_the_frame_and_no_faster(cls: type[Message], version: in
         octets = before + varint(count + 1) + element * count + after
         return min(timed(lambda: fuzz.outcome(kernel.decode, made, octets)) for _ in range(3))
 
-    # Eight times the frame in less than forty times the time: a quadratic decode would take sixty-four times.
-    assert seconds(40_000) < 40 * max(seconds(5_000), 1e-4)
+    # Eight times the frame in less than forty times the time: a quadratic decode takes sixty-four times, on a busy machine too.
+    assert any(seconds(40_000) < 40 * max(seconds(5_000), 1e-4) for _ in range(5))
 
 
 def timed(call: Callable[[], object]) -> float:
+    gc.disable()  # a full collection grows with all that the tests hold
     started = time.process_time()
     call()
-    return time.process_time() - started
+    took = time.process_time() - started
+    gc.enable()
+    return took
