@@ -1,5 +1,7 @@
 """Watch a topic on the console until Ctrl-C: `python -m examples.stream`; it brings a broker and writes an order each second itself."""
 
+import contextlib
+import io
 import signal
 import tempfile
 import threading
@@ -69,8 +71,11 @@ def main() -> None:
         # Ctrl-C ends the Python workers too, and Spark logs each task that it breaks off with its stack.
         spark.sparkContext.setLogLevel("OFF")
         wait_for_interrupt(query)
-        for running in spark.streams.active:
-            running.stop()
+        # While Spark stops, PySpark's accumulator server may find its connection closed and print that with a traceback.
+        with contextlib.redirect_stderr(io.StringIO()):
+            for running in spark.streams.active:
+                running.stop()
+            spark.stop()
 
 
 if __name__ == "__main__":
