@@ -37,7 +37,7 @@ class RangeReader:
         """Whole batches, many in a view, that hold the records `[start, limit)`; the next Fetch is under way while a view is used.
 
         The first batch may begin before `start` and the last one end beyond `limit`: the caller leaves those records out. A view's bytes
-        stay as they are while somebody holds it, but holding many costs memory. The decoder checks CRCs.
+        stay valid while a reference to it exists, but holding many costs memory. The decoder checks CRCs.
         Raises OffsetOutOfRange if `start` is no longer (or not yet) in the log, CorruptRecords, UnknownTopic, TopicMadeAnew if the topic
         is not the one with `topic_id` (zeros: any will do), and RequestTimeout after `default_api_timeout_ms` without a record. Offsets
         missing in the log (compaction, transactions) are passed over.

@@ -65,7 +65,7 @@ class ClientQuotas:
 
     `is_set` is False while no quota can touch a request: nothing else is to be called then, but for `published` and `deadline`.
     `is_timed` asks for `work_ns` before each request.
-    Invariant: whoever is in `resting` has `is_throttled` set, until `rested` hands it out.
+    Invariant: each entry of `resting` has `is_throttled` set until `rested` returns it.
     """
 
     def __init__(self, settings: BrokerSettings, work_clock: WorkClock) -> None:

@@ -47,7 +47,7 @@ class PartitionUnavailable(Exception):
 class Home(Protocol):
     """What a partition needs of the directory it lives in."""
 
-    is_congested: bool  # so much waits for the disk that nobody should add to it
+    is_congested: bool  # producers wait: too many bytes are not synced
     room: Room
 
     def mark_dirty(self, partition: "Partition", size: int, now: Instant, *, within_us: int = LINGER_US) -> None:
@@ -295,7 +295,7 @@ class Partition:
                 self.home.hurry()
         else:
             if log.segments.sealed:
-                self.home.mark_dirty(self, 0, now)  # nobody waits, but a crash shall not cost the scan of a whole segment
+                self.home.mark_dirty(self, 0, now)  # no reply waits; this bounds what recovery scans
             elif self._flush_us is not None:
                 self.home.mark_dirty(self, 0, now, within_us=self._flush_us)
             if log.log_end_offset - log.recovery_point >= self._flush_messages:

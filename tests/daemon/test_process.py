@@ -36,7 +36,7 @@ def test_ctrl_c_is_a_clean_end_too(tmp_path: Path) -> None:
 
 
 def inherits_sighup(handler: signal.Handlers, directory: Path) -> BrokerProcess:
-    """A broker begun by a process with this handler, whatever the tests themselves run under."""
+    """A broker whose parent process has this handler, so that tests under nohup do not differ."""
     before = signal.signal(signal.SIGHUP, handler)
     try:
         return broker(directory)
